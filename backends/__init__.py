@@ -1,0 +1,1 @@
+"""How KV memory is laid out: one small file a strategy."""

@@ -1,0 +1,1 @@
+"""Where contiguous buffers come from."""

@@ -1,0 +1,40 @@
+"""The contract of an arena: contiguous buffers out of a fixed budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+Buffers = TypeVar("Buffers")
+
+
+class ArenaUsage(NamedTuple):
+    """Bytes asked for, bytes given (rounding included) and bytes left, read separately."""
+
+    requested: int
+    allocated: int
+    free: int
+
+
+class Arena(Protocol, Generic[Buffers]):
+    """Gives out groups of buffers, all or none, and never more than its budget."""
+
+    def allocate(self, sizes: Sequence[int]) -> Buffers | None:
+        """One buffer of each size in bytes, or None with nothing changed."""
+        ...
+
+    def release(self, buffers: Buffers) -> None:
+        """Gives a group back."""
+        ...
+
+    def can_ever_allocate(self, sizes: Sequence[int]) -> bool:
+        """Whether the empty arena could hold the group."""
+        ...
+
+    def usage(self) -> ArenaUsage:
+        """What is held now."""
+        ...
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError where the arena's books do not agree."""
+        ...

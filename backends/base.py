@@ -1,0 +1,115 @@
+"""The contract between the engine and a way of laying out KV memory.
+
+A backend holds K and V for sequences that the engine names by an integer. Memory is counted in
+slots: room for one token's K and V in all layers. The engine asks for slots before it computes
+tokens and never looks at how they are laid out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, Protocol
+
+DeviceName = Literal["cuda", "cpu"]
+
+
+class BackendError(ValueError):
+    """A backend setting that cannot be used; the message is one sentence for a user."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvLayout:
+    """The KV memory that a run gives its backend.
+
+    `token_bytes` is K and V of one token in all layers on this GPU; `budget_bytes` is the most
+    that the backend may hold, rounding included; `device` is where torch allocates.
+    """
+
+    layers: int
+    token_bytes: int
+    max_model_len: int
+    budget_bytes: int
+    device: DeviceName
+
+    @property
+    def plane_bytes(self) -> int:
+        """K (or V) of one token in one layer, in bytes."""
+        return self.token_bytes // (2 * self.layers)
+
+
+class Demand(NamedTuple):
+    """What a sequence will need. Only the oracle and pow2 policies may read `output_tokens`."""
+
+    prompt_tokens: int
+    output_tokens: int
+
+
+class Hold(NamedTuple):
+    """A granted reserve or extend: slots now held, and bytes copied to get there."""
+
+    slots: int
+    copied_bytes: int = 0
+
+
+class Usage(NamedTuple):
+    """KV memory now, each term read from its own source, in bytes.
+
+    `held` belongs to sequences, filled or not; `rounding` is lost to the allocator's, arena's or
+    pool's granularity; `cached` is kept for reuse and evictable; `free` can be given out. The four
+    add up to the budget.
+    """
+
+    held: int
+    rounding: int
+    cached: int
+    free: int
+
+
+class Backend(Protocol):
+    """One allocation strategy.
+
+    `prefill` and `activation_buckets` are the strategy's defaults for the engine; `alloc_conf` is
+    what it asks of PyTorch's caching allocator, which only a fresh process can be given.
+    """
+
+    name: str
+    prefill: ClassVar[Literal["whole", "chunked"]]
+    activation_buckets: ClassVar[bool]
+    alloc_conf: str
+    block_tokens: int | None
+
+    @property
+    def moves(self) -> int:
+        """How often device memory was allocated or freed, tried or done. It stands still while
+        blocks of a pool change hands."""
+        ...
+
+    def start(self, layout: KvLayout) -> None:
+        """Takes what the strategy holds from the start. Raises BackendError when the budget
+        cannot hold one sequence of `max_model_len`, or one block."""
+        ...
+
+    def fits(self, demand: Demand) -> bool:
+        """Whether an empty budget could hold the sequence from its first to its last token."""
+        ...
+
+    def reserve(self, sequence: int, tokens: int, demand: Demand) -> Hold | None:
+        """Slots for the first `tokens` tokens of a new sequence, or None with nothing changed."""
+        ...
+
+    def extend(self, sequence: int, tokens: int) -> Hold | None:
+        """Slots for `tokens` tokens in all, keeping what is written, or None with nothing changed
+        for the sequence."""
+        ...
+
+    def free(self, sequence: int) -> None:
+        """Gives back all that the sequence holds."""
+        ...
+
+    def usage(self) -> Usage:
+        """KV memory now. The terms are read separately; their sum is not enforced here."""
+        ...
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError where the strategy's invariants do not hold."""
+        ...

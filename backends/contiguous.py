@@ -1,0 +1,167 @@
+"""One contiguous buffer a sequence, sized by a reservation policy.
+
+`max` reserves max_model_len, as servers before paging did; `pow2` the prompt and the output
+rounded up to a power of two; `oracle` the true length; `grow` what is there now, every extension
+a new buffer and a copy, as Hugging Face's DynamicCache does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+from backends.arenas.base import Arena
+from backends.arenas.buddy import BuddyArena
+from backends.arenas.caching import CachingArena
+from backends.arenas.host import HostArena
+from backends.base import BackendError, Demand, Hold, KvLayout, Usage
+from backends.checks import one_of
+
+Sizing = Callable[[int, Demand], int]
+"""Slots to hold for a number of tokens and a demand, before the cap of max_model_len."""
+
+
+def _maximum(tokens: int, demand: Demand) -> int:
+    return 1 << 62  # capped by max_model_len
+
+
+def _pow2(tokens: int, demand: Demand) -> int:
+    return demand.prompt_tokens + (1 << (demand.output_tokens - 1).bit_length())
+
+
+def _oracle(tokens: int, demand: Demand) -> int:
+    # The last output token is never read again, so its K and V are never written.
+    return demand.prompt_tokens + demand.output_tokens - 1
+
+
+def _grow(tokens: int, demand: Demand) -> int:
+    return tokens
+
+
+RESERVE: dict[str, Sizing] = {"max": _maximum, "pow2": _pow2, "oracle": _oracle, "grow": _grow}
+
+
+class _Buffer:
+    """A sequence's buffers, the slots they hold and the tokens asked for so far."""
+
+    __slots__ = ("buffers", "demand", "slots", "tokens")
+
+    def __init__(self, buffers: Any, slots: int, tokens: int, demand: Demand) -> None:
+        self.buffers = buffers
+        self.slots = slots
+        self.tokens = tokens
+        self.demand = demand
+
+
+class ContiguousBuffers:
+    """What every strategy of one buffer a sequence shares: only the sizing differs."""
+
+    prefill: ClassVar[Literal["whole", "chunked"]] = "whole"
+    activation_buckets: ClassVar[bool] = False
+    block_tokens: int | None = None
+
+    def __init__(self, *, name: str, arena: str, layout: str, alloc_conf: str) -> None:
+        self.name = name
+        self.alloc_conf = alloc_conf
+        self._arena_name = one_of("backend.arena", arena, ("torch", "buddy"))
+        self._per_layer = one_of("backend.layout", layout, ("layer", "sequence")) == "layer"
+        self._held: dict[int, _Buffer] = {}
+        self.moves = 0
+
+    def _slots(self, tokens: int, demand: Demand) -> int:
+        """Slots to hold for `tokens` tokens, before the cap of max_model_len."""
+        raise NotImplementedError
+
+    def start(self, layout: KvLayout) -> None:
+        self._layout = layout
+        self._arena = _make_arena(self._arena_name, layout)
+        longest = Demand(prompt_tokens=layout.max_model_len, output_tokens=1)
+        if not self.fits(longest):
+            need = layout.max_model_len * layout.token_bytes
+            raise BackendError(
+                f"the KV budget of {layout.budget_bytes / 2**30:.2f} GiB cannot hold one sequence "
+                f"of max_model_len={layout.max_model_len} ({need / 2**30:.2f} GiB) in backend "
+                f"{self.name}: raise kv_budget or utilization, or lower max_model_len"
+            )
+
+    def _capped(self, tokens: int, demand: Demand) -> int:
+        return min(max(self._slots(tokens, demand), tokens), self._layout.max_model_len)
+
+    def _sizes(self, slots: int) -> tuple[int, ...]:
+        if self._per_layer:
+            return (slots * self._layout.plane_bytes,) * (2 * self._layout.layers)
+        return (slots * self._layout.token_bytes,)
+
+    def fits(self, demand: Demand) -> bool:
+        final = demand.prompt_tokens + demand.output_tokens - 1
+        return self._arena.can_ever_allocate(self._sizes(self._capped(final, demand)))
+
+    def reserve(self, sequence: int, tokens: int, demand: Demand) -> Hold | None:
+        assert sequence not in self._held, f"sequence {sequence} already holds memory"
+        slots = self._capped(tokens, demand)
+        self.moves += 1
+        buffers = self._arena.allocate(self._sizes(slots))
+        if buffers is None:
+            return None
+        self._held[sequence] = _Buffer(buffers, slots, tokens, demand)
+        return Hold(slots)
+
+    def extend(self, sequence: int, tokens: int) -> Hold | None:
+        held = self._held[sequence]
+        if tokens <= held.slots:
+            held.tokens = tokens
+            return Hold(held.slots)
+        slots = self._capped(tokens, held.demand)
+        self.moves += 1
+        buffers = self._arena.allocate(self._sizes(slots))
+        if buffers is None:
+            return None
+        self._arena.release(held.buffers)
+        copied_bytes = held.tokens * self._layout.token_bytes
+        self._held[sequence] = _Buffer(buffers, slots, tokens, held.demand)
+        return Hold(slots, copied_bytes)
+
+    def free(self, sequence: int) -> None:
+        self.moves += 1
+        self._arena.release(self._held.pop(sequence).buffers)
+
+    def usage(self) -> Usage:
+        arena = self._arena.usage()
+        return Usage(
+            held=sum(held.slots for held in self._held.values()) * self._layout.token_bytes,
+            rounding=arena.allocated - arena.requested,
+            cached=0,
+            free=arena.free,
+        )
+
+    def check_integrity(self) -> None:
+        self._arena.check_integrity()
+        for sequence, held in self._held.items():
+            assert held.tokens <= held.slots <= self._layout.max_model_len, sequence
+        requested = sum(held.slots for held in self._held.values()) * self._layout.token_bytes
+        assert requested == self._arena.usage().requested, requested
+
+
+class Contiguous(ContiguousBuffers):
+    """A buffer a sequence, by one of the policies above."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "contiguous",
+        reserve: str = "max",
+        arena: str = "torch",
+        layout: str = "layer",
+        alloc_conf: str = "",
+    ) -> None:
+        super().__init__(name=name, arena=arena, layout=layout, alloc_conf=alloc_conf)
+        self._sizing = RESERVE[one_of("backend.reserve", reserve, tuple(RESERVE))]
+
+    def _slots(self, tokens: int, demand: Demand) -> int:
+        return self._sizing(tokens, demand)
+
+
+def _make_arena(name: str, layout: KvLayout) -> Arena[Any]:
+    if name == "buddy":
+        return BuddyArena(layout)
+    return CachingArena(layout) if layout.device == "cuda" else HostArena(layout)

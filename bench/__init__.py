@@ -1,0 +1,1 @@
+"""The harness: command line, launcher, devices, engine, costs, metrics and reports."""

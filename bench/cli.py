@@ -1,0 +1,70 @@
+"""The `fragbench` command: a word that says what to do, then that command's own arguments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import NamedTuple
+
+from bench.errors import SettingError
+
+
+class Command(NamedTuple):
+    """Where a command lives (imported only when asked for) and what it is for."""
+
+    function: str
+    help: str
+
+
+COMMANDS = {
+    "run": Command("bench.experiment:run", "one experiment: group=option key=value ..."),
+    "matrix": Command("bench.experiment:matrix", "a sweep: backend=a,b workload=c,d ..."),
+    "report": Command("bench.report.page:main", "result folders -> report.html, figures, tables"),
+    "exec": Command("bench.device.exec:main", "a PyTorch program on a virtual GPU: -- COMMAND"),
+}
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a command; returns its exit code: 0 done, 1 a run failed, 2 a wrong setting."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0 if arguments else USAGE_ERROR
+    name, *rest = arguments
+    try:
+        return _function(name)(rest)
+    except SettingError as error:
+        print(f"fragbench: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _function(name: str) -> Callable[[list[str]], int]:
+    if name not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        raise SettingError(f"{name} is no command: choose one of {known}.")
+    module, _, function = COMMANDS[name].function.partition(":")
+    return getattr(import_module(module), function)  # type: ignore[no-any-return]
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  fragbench {name:{width}}  {command.help}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "What the way an LLM server allocates its KV cache costs, on real traffic.",
+            "",
+            *lines,
+            "",
+            "Settings are Hydra's: `fragbench run --cfg job` shows them all, with their values.",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""What an experiment can be told: the schema behind `conf/`, and the checks across settings.
+
+Fixed sections are dataclasses, so that a misspelt key fails by name. Plug-in groups (backend,
+workload) are open here: the keyword-only constructor that `_target_` names is their schema.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, OmegaConf
+
+from bench.costs import CostConstants
+from bench.errors import SettingError
+from bench.gpu import Gpu
+from bench.model.shape import KV_DTYPES, WEIGHT_DTYPES, ModelShape, check_dtype
+
+DEVICES = ("auto", "virtual", "cuda", "cpu")
+UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+         "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
+
+
+@dataclass
+class EngineSettings:
+    """Continuous batching (conf/engine/). Null takes what suits the backend or the model."""
+
+    name: str = "inrepo"
+    prefill: str | None = None  # whole | chunked
+    token_budget: int | None = None  # tokens a step; prompts a step with whole prefill
+    max_num_seqs: int = 256
+    max_live_tokens: int | None = None
+    on_oom: str = "queue"  # queue | fail
+    activation_buckets: bool | None = None
+
+
+@dataclass
+class Config:
+    """A whole experiment."""
+
+    backend: Any = MISSING
+    workload: Any = MISSING
+    model: ModelShape = MISSING
+    gpu: Gpu = MISSING
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    costs: CostConstants = MISSING
+    name: str | None = None
+    seed: int = 0
+    device: str = "auto"
+    out: str | None = None
+    kv_dtype: str = "fp16"
+    weight_dtype: str = "fp16"
+    tensor_parallel: int = MISSING
+    max_model_len: int = MISSING
+    utilization: float = 0.9
+    kv_budget: str | None = None
+    alloc_conf: str = ""
+    stop_after_s: float | None = None
+    sample_interval_s: float = 5.0
+    jobs: int | None = None
+
+
+def register() -> None:
+    """Tells Hydra of the schema that conf/config.yaml starts from."""
+    ConfigStore.instance().store(name="schema", node=Config)
+
+
+def parse_bytes(setting: str, value: str) -> int:
+    """Bytes of "12GiB", "512 MiB" or a plain number. Raises SettingError."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
+    if match and match[2].upper() in UNITS:
+        nbytes = int(float(match[1]) * UNITS[match[2].upper()])
+        if nbytes > 0:
+            return nbytes
+    raise SettingError(
+        f"{setting}={value} is not an amount of memory: give a positive number with a unit, "
+        "such as 12GiB or 512MiB."
+    )
+
+
+def check(config: Config) -> None:
+    """Raises SettingError for the first setting out of range."""
+    _choice("device", config.device, DEVICES)
+    check_dtype("kv_dtype", config.kv_dtype, KV_DTYPES)
+    check_dtype("weight_dtype", config.weight_dtype, WEIGHT_DTYPES)
+    config.model.check_tensor_parallel(config.tensor_parallel)
+    _positive("max_model_len", config.max_model_len, "tokens")
+    if config.max_model_len > config.model.max_model_len:
+        raise SettingError(
+            f"max_model_len={config.max_model_len} is more than the {config.model.max_model_len} "
+            f"tokens that {config.model.name} was made for: lower it."
+        )
+    if not 0 < config.utilization <= 1:
+        raise SettingError(
+            f"utilization={config.utilization} is out of range: give the share of the GPU's "
+            "usable memory that weights, activations and KV may take, above 0 and up to 1."
+        )
+    if config.kv_budget is not None:
+        parse_bytes("kv_budget", config.kv_budget)
+    if config.seed < 0:
+        raise SettingError(f"seed={config.seed} is negative: give a whole number from 0 up.")
+    _positive("sample_interval_s", config.sample_interval_s, "seconds")
+    for name, value in (("stop_after_s", config.stop_after_s), ("jobs", config.jobs)):
+        if value is not None:
+            _positive(name, value, "seconds" if name.endswith("_s") else "runs at a time")
+    _check_engine(config.engine, config.max_model_len)
+
+
+def _check_engine(engine: EngineSettings, max_model_len: int) -> None:
+    if engine.prefill is not None:
+        _choice("engine.prefill", engine.prefill, ("whole", "chunked"))
+    _choice("engine.on_oom", engine.on_oom, ("queue", "fail"))
+    _positive("engine.max_num_seqs", engine.max_num_seqs, "sequences")
+    for name in ("token_budget", "max_live_tokens"):
+        value = getattr(engine, name)
+        if value is not None:
+            _positive(f"engine.{name}", value, "tokens")
+
+
+def _choice(setting: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise SettingError(f"{setting}={value} is unknown: choose one of {', '.join(allowed)}.")
+
+
+def _positive(setting: str, value: float, unit: str) -> None:
+    if not value > 0:
+        raise SettingError(f"{setting}={value} is out of range: give a number of {unit} above 0.")
+
+
+def from_container(container: dict[str, Any]) -> Config:
+    """A checked Config from plain data (config.yaml, a job's payload)."""
+    merged = OmegaConf.merge(OmegaConf.structured(Config), container)
+    config = OmegaConf.to_object(merged)
+    assert isinstance(config, Config)
+    check(config)
+    return config

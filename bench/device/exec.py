@@ -1,0 +1,105 @@
+"""`fragbench exec`: runs a PyTorch program on a virtual GPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from bench.device.build import build_virtual_gpu
+from bench.device.gpus import load_gpu
+from bench.device.virtual import PREFIX, allocator_environment, gpu_environment, preloaded
+from bench.errors import SettingError
+from bench.gpu import Gpu
+
+USAGE = """\
+usage: fragbench exec [gpu=NAME] [memory=GIB] [alloc_conf=SETTINGS] [trace=true] -- COMMAND...
+
+Runs a PyTorch program on a virtual GPU: PyTorch's own caching allocator on a card of the given
+size. Kernels do nothing and values read back from the device are zeros.
+
+  gpu=a100_80gb    a card of conf/gpu/
+  memory=24        its memory in GiB, instead of the card's own
+  alloc_conf=...   what PYTORCH_ALLOC_CONF would hold, such as expandable_segments:True
+  trace=true       name the CUDA functions that the program wants and the virtual GPU lacks
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    gpu: Gpu
+    alloc_conf: str | None
+    trace: bool
+    command: list[str]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Replaces this process by the command, whose exit code is so ours.
+
+    Returns 0 after `--help`. Raises SettingError for a setting that cannot be used.
+    """
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0
+    return _replace_process(_parse(argv))
+
+
+def _replace_process(request: _Request) -> NoReturn:
+    program = shutil.which(request.command[0])
+    if program is None:
+        raise SettingError(f"exec: there is no program {request.command[0]!r} to run")
+    environment = preloaded(os.environ, build_virtual_gpu())
+    environment |= gpu_environment(request.gpu, trace=request.trace)
+    environment[PREFIX + "SUMMARY"] = "1"
+    if request.alloc_conf is not None:
+        environment |= allocator_environment(request.alloc_conf)
+    card = f"virtual {request.gpu.device_name}, {request.gpu.memory_bytes / 2**30:.2f} GiB"
+    print(
+        f"fragbench: {card}: kernels do nothing, values read back are zeros",
+        file=sys.stderr,
+        flush=True,
+    )
+    os.execve(program, request.command, environment)
+
+
+def _parse(argv: Sequence[str]) -> _Request:
+    if "--" not in argv:
+        raise SettingError(f"exec: put `--` between the settings and the command\n{USAGE}")
+    split = list(argv).index("--")
+    settings = {"gpu": "a100_80gb", "memory": "", "alloc_conf": "", "trace": "false"}
+    for argument in argv[:split]:
+        name, equals, value = argument.partition("=")
+        if not equals or name not in settings:
+            raise SettingError(
+                f"exec: {argument!r} is no setting: use {', '.join(f'{n}=' for n in settings)} "
+                "before `--`"
+            )
+        settings[name] = value
+    command = list(argv[split + 1 :])
+    if not command:
+        raise SettingError("exec: no command after `--`")
+    gpu = load_gpu(settings["gpu"])
+    if settings["memory"]:
+        gpu = replace(gpu, memory_gib=_memory_gib(settings["memory"], gpu))
+    if settings["trace"].lower() not in ("true", "false"):
+        raise SettingError(f"exec: trace={settings['trace']} must be true or false")
+    return _Request(
+        gpu, settings["alloc_conf"] or None, settings["trace"].lower() == "true", command
+    )
+
+
+def _memory_gib(value: str, gpu: Gpu) -> float:
+    try:
+        memory_gib = float(value)
+    except ValueError:
+        memory_gib = 0.0
+    # An upper bound keeps the sizes within the virtual GPU's range of addresses.
+    if not gpu.context_gib < memory_gib <= 2048:
+        raise SettingError(
+            f"exec: memory={value} must be a number of GiB above {gpu.context_gib} (what the CUDA "
+            "context takes) and at most 2048"
+        )
+    return memory_gib

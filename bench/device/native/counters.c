@@ -1,0 +1,36 @@
+/* What was asked of the driver: an array that Python reads, and a summary at exit. */
+#include "virtual_gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct device_counters counters;
+
+#define NAME_KIND(name) #name,
+static const char *const names[] = {COUNTED_CALLS(NAME_KIND)};
+#undef NAME_KIND
+
+struct device_counters *fragbench_counters(void) {
+    start_device();
+    return &counters;
+}
+
+const char *fragbench_call_name(int kind) {
+    return kind >= 0 && kind < CALL_KINDS ? names[kind] : NULL;
+}
+
+/* `fragbench exec` asks for it. A process that never used the device has nothing to say. */
+__attribute__((destructor)) static void print_summary(void) {
+    if (!getenv("FRAGBENCH_VGPU_SUMMARY") || !counters.capacity_bytes) return;
+    fprintf(stderr, "fragbench: peak device memory %.1f MiB of %.1f MiB (context %.1f MiB); calls:",
+            counters.peak_bytes / 1048576.0, counters.capacity_bytes / 1048576.0,
+            counters.context_bytes / 1048576.0);
+    const char *separator = " ";
+    for (int kind = 0; kind < CALL_KINDS; kind++) {
+        if (!counters.calls[kind]) continue;
+        fprintf(stderr, "%s%s %llu", separator, names[kind],
+                (unsigned long long)counters.calls[kind]);
+        separator = ", ";
+    }
+    fputc('\n', stderr);
+}

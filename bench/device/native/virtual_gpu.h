@@ -1,0 +1,118 @@
+/* The virtual GPU: what its files share.
+ *
+ * PyTorch's caching allocator asks the CUDA runtime and driver for memory and nothing else. This
+ * library stands in for both: it accounts for device memory and backs none of it, so that the real
+ * allocator runs on a card of any size. Kernels launch and do nothing.
+ *
+ *   settings.c    what the card is: size, name, capability (environment variables)
+ *   memory.c      device addresses, physical pages, capacity
+ *   counters.c    what was asked of the driver, for Python and for the summary at exit
+ *   properties.c  device properties and attributes
+ *   runtime.c     cuda*: memory, copies, launches
+ *   streams.c     cuda*: streams, events, graph capture
+ *   driver.c      cu*: the same for the driver's interface
+ *   inert.c       functions that do nothing, and those that say "not supported"
+ *   matrix.c      cuBLAS and cuBLASLt, which do nothing
+ *   nvml.c        a library of its own: libnvidia-ml.so.1
+ */
+#ifndef FRAGBENCH_VIRTUAL_GPU_H
+#define FRAGBENCH_VIRTUAL_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Physical memory comes in pages of this size, as on every data-centre GPU. */
+#define PAGE_BYTES (2ull << 20)
+
+/* Device addresses lie in a range that Linux gives to nobody on x86-64 and arm64 unless asked:
+ * a pointer's kind can be told from its value. */
+#define DEVICE_BASE 0x200000000000ull
+#define DEVICE_SPAN 0x200000000000ull
+
+static inline bool is_device(const void *pointer) {
+    return (uintptr_t)pointer - DEVICE_BASE < DEVICE_SPAN;
+}
+
+/* --- exported: for Python (ctypes) and for libnvidia-ml.so.1 --------------------------------- */
+
+/* Calls counted by kind; the order is that of the array that Python reads. */
+#define COUNTED_CALLS(X)                                                                       \
+    X(cudaMalloc) X(cudaFree) X(cudaHostAlloc) X(cudaFreeHost)                                 \
+    X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease)                  \
+    X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess)                                                \
+    X(failed_allocation) X(device_synchronize) X(stream_synchronize) X(event_synchronize)      \
+    X(copy) X(kernel_launch) X(graph_launch) X(unsupported)
+
+#define DECLARE_KIND(name) CALL_##name,
+enum call_kind { COUNTED_CALLS(DECLARE_KIND) CALL_KINDS };
+#undef DECLARE_KIND
+
+struct device_counters {
+    uint64_t capacity_bytes; /* what the card has */
+    uint64_t context_bytes;  /* what the CUDA context takes of it */
+    uint64_t used_bytes;     /* physical pages in use, without the context */
+    uint64_t peak_bytes;     /* the most that used_bytes has been */
+    uint64_t calls[CALL_KINDS];
+};
+
+struct device_settings {
+    char name[256];
+    uint64_t memory_bytes, context_bytes;
+    int major, minor;
+    int multiprocessors, max_threads_per_multiprocessor;
+    int shared_memory_per_block, shared_memory_per_multiprocessor;
+    int l2_cache_bytes;
+    bool trace;
+};
+
+struct device_counters *fragbench_counters(void);
+const char *fragbench_call_name(int kind);
+const struct device_settings *fragbench_settings(void);
+/* The reserved addresses, [range[0], range[1]), that an address lies in; false if in none. */
+bool fragbench_find_reservation(uint64_t address, uint64_t range[2]);
+
+/* --- internal -------------------------------------------------------------------------------- */
+#pragma GCC visibility push(hidden)
+
+extern struct device_counters counters;
+#define COUNT(kind) ((void)__atomic_fetch_add(&counters.calls[CALL_##kind], 1, __ATOMIC_RELAXED))
+
+/* Reads the settings and charges the context, once a process, at its first use of the device. A
+ * fork server imports PyTorch long before a run's settings are known, so this cannot be done when
+ * the library is loaded. */
+void start_device(void);
+void trace_unsupported(const char *function);
+
+enum memory_status { MEMORY_OK, MEMORY_EXHAUSTED, MEMORY_INVALID };
+
+enum memory_status memory_allocate(uint64_t bytes, uint64_t *address);
+enum memory_status memory_free(uint64_t address);
+enum memory_status memory_reserve(uint64_t bytes, uint64_t *address);
+enum memory_status memory_unreserve(uint64_t address, uint64_t bytes);
+enum memory_status memory_create(uint64_t bytes, uint64_t *handle);
+enum memory_status memory_release(uint64_t handle);
+enum memory_status memory_map(uint64_t address, uint64_t bytes, uint64_t handle);
+enum memory_status memory_unmap(uint64_t address, uint64_t bytes);
+enum memory_status memory_set_access(uint64_t address, uint64_t bytes);
+/* The allocation or mapping that an address lies in. */
+enum memory_status memory_find(uint64_t address, uint64_t *base, uint64_t *bytes);
+void memory_info(size_t *free_bytes, size_t *total_bytes);
+/* One page of addresses for the variables of device code, whose values nobody can see. */
+#define SYMBOL_ADDRESS DEVICE_BASE
+
+void copy_bytes(void *destination, const void *source, size_t bytes);
+void set_bytes(void *destination, int value, size_t bytes);
+
+/* Page-locked host memory, so that a pointer's kind can be told. */
+void *host_allocate(size_t bytes);
+void host_free(void *pointer);
+void host_register(void *pointer, size_t bytes);
+bool host_unregister(void *pointer);
+bool is_pinned(const void *pointer);
+
+int device_attribute(int attribute);
+int blocks_per_multiprocessor(void);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,239 @@
+"""The engine: requests in, steps of modelled or measured time, requests out.
+
+Synchronous: `step(now)` does one step of continuous batching; whoever drives it owns the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from backends.base import Backend
+from bench.costs import StepWork
+from bench.engine.executor import Executor
+from bench.engine.incidents import IncidentLog
+from bench.engine.kv_memory import KvMemory
+from bench.engine.scheduler import Limits, Plan, Scheduler
+from bench.engine.sequence import Sequence, Status
+from bench.metrics.accounting import MemoryAccount
+from bench.metrics.inter_token import InterTokenGaps
+from workloads.base import Request
+
+OnEnd = Callable[[Sequence, Status, str | None, float], None]
+
+
+class ActivationsDoNotFit(RuntimeError):
+    """A step's activations were refused twice: a real engine dies here."""
+
+
+@dataclass(slots=True)
+class Step:
+    """What a step did, seen before its finished sequences give back their memory."""
+
+    start_s: float
+    end_s: float
+    tokens: int
+    sequences: int
+    memory_bound: bool
+    preempted: int
+
+
+class Engine:
+    """Schedules, executes and accounts. `on_end` hears of every request that ended, once."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        executor: Executor,
+        limits: Limits,
+        account: MemoryAccount,
+        incidents: IncidentLog,
+        max_model_len: int,
+        on_end: OnEnd,
+    ) -> None:
+        self.memory = KvMemory(backend, account)
+        self.account = account
+        self.gaps = InterTokenGaps()
+        self.executor = executor
+        self.incidents = incidents
+        self.steps = 0
+        self.preemptions = 0
+        self.output_tokens = 0
+        self.on_step: Callable[[Step], None] | None = None
+        self._max_model_len = max_model_len
+        self._on_end = on_end
+        self._now = 0.0
+        self._scheduler = Scheduler(self.memory, limits, incidents, self._ended)
+
+    @property
+    def running(self) -> list[Sequence]:
+        """Sequences that hold memory, in order of admission."""
+        return self._scheduler.running
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests in the queue."""
+        return len(self._scheduler.waiting)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._scheduler.running and not self._scheduler.waiting
+
+    @property
+    def token_states(self) -> int:
+        """Slots that hold a live token."""
+        return sum(sequence.computed for sequence in self._scheduler.running)
+
+    def add(self, request: Request, sent_s: float) -> Sequence:
+        """Queues a request, or rejects it at once if it can never fit."""
+        sequence = Sequence(request, sent_s)
+        self._now = sent_s
+        total = request.prompt_tokens + request.output_tokens
+        if total > self._max_model_len:
+            cause = f"{total} tokens exceed max_model_len={self._max_model_len}"
+            self._ended(sequence, Status.REJECTED, cause)
+        elif not self.memory.backend.fits(sequence.demand):
+            self._ended(sequence, Status.REJECTED, f"{total} tokens exceed the KV budget")
+        else:
+            self._scheduler.waiting.append(sequence)
+        return sequence
+
+    def cancel(self, sequence: Sequence, now: float) -> None:
+        """The client left: the sequence gives back its memory at once."""
+        self._now = now
+        self._scheduler.release(sequence)
+        self._ended(sequence, Status.CANCELLED, None)
+
+    def step(self, now: float) -> Step | None:
+        """One step from `now` on; None when nothing could be scheduled.
+
+        Raises ActivationsDoNotFit.
+        """
+        self._now = now
+        plan = self._scheduler.schedule(now)
+        preempted = plan.preempted
+        if not plan.sequences:
+            self.preemptions += preempted
+            return None
+        work = _work(plan)
+        copy_s = self.executor.copy_s(self.memory.take_copied_bytes())
+        try:
+            duration = self._execute(work)
+        except torch.OutOfMemoryError as error:
+            preempted += self._drop_youngest(plan, now, str(error))
+            duration, work = self._retry(plan)
+        duration += copy_s
+        self.preemptions += preempted
+        step = Step(
+            start_s=now,
+            end_s=now + duration,
+            tokens=work.tokens,
+            sequences=len(plan.sequences),
+            memory_bound=self._scheduler.memory_bound,
+            preempted=preempted,
+        )
+        self._commit(plan, step)
+        return step
+
+    def _execute(self, work: StepWork) -> float:
+        return self.executor.run(work, self.memory.backend.moves)
+
+    def _drop_youngest(self, plan: Plan, now: float, error: str) -> int:
+        youngest = self._scheduler.running[-1]
+        if len(self._scheduler.running) == 1:
+            self.incidents.activation_refused(now, error, None)
+            raise ActivationsDoNotFit(f"the activations of one sequence did not fit: {error}")
+        self.incidents.activation_refused(now, error, youngest.id)
+        if youngest in plan.sequences:
+            plan.sequences.remove(youngest)
+        self._scheduler.preempt(youngest)
+        return 1
+
+    def _retry(self, plan: Plan) -> tuple[float, StepWork]:
+        work = _work(plan)
+        try:
+            return self._execute(work), work
+        except torch.OutOfMemoryError as error:
+            raise ActivationsDoNotFit(
+                f"the activations of a step of {work.tokens} tokens did not fit, even after the "
+                f"youngest sequence was preempted: {error}"
+            ) from error
+
+    def _commit(self, plan: Plan, step: Step) -> None:
+        """Tokens are written and emitted; finished sequences end after memory was observed."""
+        end_s, number = step.end_s, self.steps
+        self.steps += 1
+        self.gaps.step_ended(end_s)
+        finished = []
+        for sequence in plan.sequences:
+            sequence.computed += sequence.chunk
+            if sequence.computed < sequence.known:
+                continue  # the rest of its prompt comes later
+            sequence.known += 1
+            sequence.generated += 1
+            self.output_tokens += 1
+            if sequence.last_step != number - 1:
+                self.gaps.run_broken(sequence, number, end_s)
+            sequence.last_step = number
+            sequence.last_token_s = end_s
+            if sequence.generated == sequence.request.output_tokens:
+                finished.append(sequence)
+        self._observe(step)
+        self._now = end_s
+        for sequence in finished:
+            self._scheduler.release(sequence)
+            self._ended(sequence, Status.COMPLETED, None)
+
+    def _observe(self, step: Step) -> None:
+        running = self._scheduler.running
+        self.account.observe(
+            running,
+            step.end_s - step.start_s,
+            self.memory.usage(),
+            self.token_states,
+            len(running),
+            step.memory_bound,
+        )
+        if self.on_step is not None:
+            self.on_step(step)
+
+    def _ended(self, sequence: Sequence, status: Status, cause: str | None) -> None:
+        if status is Status.COMPLETED:
+            self.gaps.completed(sequence)
+        self._on_end(sequence, status, cause, self._now)
+
+    def stop(self, now: float) -> None:
+        """The run is over: what is open stays unfinished, and its unfilled memory undetermined."""
+        self._now = now
+        self.account.finish()
+        self.incidents.finish()
+        for sequence in (*self._scheduler.running, *self._scheduler.waiting):
+            self._ended(sequence, Status.UNFINISHED, None)
+
+
+def _work(plan: Plan) -> StepWork:
+    """What the plan computes, for the executor: tokens, sampled rows and attention's reach."""
+    tokens = sampled = decodes = decode_context = pairs = prefill_context = 0
+    for sequence in plan.sequences:
+        chunk, computed = sequence.chunk, sequence.computed
+        tokens += chunk
+        reach = computed + chunk
+        if reach == sequence.known:
+            sampled += 1
+        if chunk == 1:
+            decodes += 1
+            decode_context += reach
+        else:
+            pairs += chunk * computed + chunk * (chunk + 1) // 2
+            prefill_context += reach
+    return StepWork(
+        tokens=tokens,
+        sampled=sampled,
+        decode_sequences=decodes,
+        decode_context_tokens=decode_context,
+        prefill_attention_tokens=pairs,
+        prefill_context_tokens=prefill_context,
+    )

@@ -1,0 +1,62 @@
+"""The engine's view of KV memory: a backend, and the books kept on what sequences hold."""
+
+from __future__ import annotations
+
+from backends.base import Backend, Usage
+from bench.engine.sequence import Sequence
+from bench.metrics.accounting import MemoryAccount
+
+
+class KvMemory:
+    """Passes requests on to the backend and tells the account what changed.
+
+    `frees` counts what was given back: a refused allocation is worth another try only after it
+    moved, since each try makes the caching allocator release its cached segments.
+    """
+
+    def __init__(self, backend: Backend, account: MemoryAccount) -> None:
+        self.backend = backend
+        self.account = account
+        self.frees = 0
+        self._copied_bytes = 0
+        self._usage: Usage | None = None
+
+    def reserve(self, sequence: Sequence, tokens: int) -> bool:
+        """Room for a new sequence's first `tokens` tokens; False when refused."""
+        hold = self.backend.reserve(sequence.id, tokens, sequence.demand)
+        self._usage = None  # even a refusal can move memory about
+        if hold is None:
+            return False
+        sequence.slots = hold.slots
+        self.account.opened(sequence.id, hold.slots)
+        return True
+
+    def extend(self, sequence: Sequence, tokens: int) -> bool:
+        """Room for `tokens` tokens in all; False when refused."""
+        hold = self.backend.extend(sequence.id, tokens)
+        self._usage = None
+        if hold is None:
+            return False
+        sequence.slots = hold.slots
+        self._copied_bytes += hold.copied_bytes
+        self.account.resized(sequence.id, hold.slots)
+        return True
+
+    def free(self, sequence: Sequence) -> None:
+        """Gives back what the sequence holds."""
+        self.backend.free(sequence.id)
+        self.account.closed(sequence.id, sequence.computed)
+        sequence.slots = 0
+        self.frees += 1
+        self._usage = None
+
+    def usage(self) -> Usage:
+        """The backend's own reading, taken again after every change."""
+        if self._usage is None:
+            self._usage = self.backend.usage()
+        return self._usage
+
+    def take_copied_bytes(self) -> int:
+        """Bytes copied between buffers since the last call."""
+        copied, self._copied_bytes = self._copied_bytes, 0
+        return copied

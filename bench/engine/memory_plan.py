@@ -1,0 +1,122 @@
+"""What a GPU's memory is divided into before the first request: weights, activations, KV.
+
+KV budget = usable x utilization - weights - workspace - the profiled peak of activations, or
+`kv_budget` outright. In the latter case the rest of the card is held back as if another tenant
+had it, so that the share of slack beyond the budget is what `utilization` says, large card or
+small: fragmentation has to bite in the room that it would have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bench.config import Config, parse_bytes
+from bench.device.stats import hold_back
+from bench.engine.activations import Activations
+from bench.errors import SettingError
+
+GIB = 1 << 30
+PAGE_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes on one GPU; `held_back` is what another tenant is made to hold."""
+
+    usable_bytes: int
+    weights_bytes: int
+    workspace_bytes: int
+    activation_peak_bytes: int
+    kv_budget_bytes: int
+    held_back_bytes: int
+
+
+def check_weights_fit(config: Config, usable_bytes: int) -> int:
+    """Bytes of weights on one GPU. Raises SettingError when they do not fit."""
+    weights = config.model.weight_bytes(config.weight_dtype, config.tensor_parallel)
+    if weights > usable_bytes * config.utilization:
+        raise SettingError(
+            f"model={config.model.name} needs {weights / GIB:.1f} GiB of {config.weight_dtype} "
+            f"weights on each of tensor_parallel={config.tensor_parallel} GPUs and "
+            f"gpu={config.gpu.name} has {usable_bytes * config.utilization / GIB:.1f} GiB at "
+            f"utilization={config.utilization}: choose a larger gpu, more tensor_parallel or a "
+            "smaller weight_dtype."
+        )
+    return weights
+
+
+def load_weights(config: Config) -> list[torch.Tensor]:
+    """The model's weights as allocations of their real sizes; nothing is written to them."""
+    tensors = config.model.weight_tensors(config.weight_dtype, config.tensor_parallel)
+    return [torch.empty(t.nbytes, dtype=torch.uint8, device="cuda") for t in tensors]
+
+
+def plan_gpu_memory(
+    config: Config, activations: Activations, tokens: int, rows: int, usable_bytes: int
+) -> MemoryPlan:
+    """Divides a GPU that holds the weights; `tokens` and `rows` are those of the largest step."""
+    weights = config.model.weight_bytes(config.weight_dtype, config.tensor_parallel)
+    peak = _activation_peak(activations, tokens, rows)
+    stats: dict[str, Any] = torch.cuda.memory_stats_as_nested_dict()
+    fixed = stats["allocated_bytes"]["all"]["current"] + peak
+    budget = int(usable_bytes * config.utilization) - fixed
+    held_back = 0
+    if config.kv_budget is not None:
+        wanted = parse_bytes("kv_budget", config.kv_budget)
+        _require(wanted <= budget, config, wanted, budget)
+        budget = wanted
+        held_back = usable_bytes - int((fixed + budget) / config.utilization)
+        held_back = held_back // PAGE_BYTES * PAGE_BYTES
+    _require(budget > 0, config, 1, budget)
+    if held_back:
+        hold_back(held_back)
+    return MemoryPlan(
+        usable_bytes=usable_bytes,
+        weights_bytes=weights,
+        workspace_bytes=stats["requested_bytes"]["all"]["current"] - weights,
+        activation_peak_bytes=peak,
+        kv_budget_bytes=budget,
+        held_back_bytes=held_back,
+    )
+
+
+def plan_host_memory(config: Config) -> MemoryPlan:
+    """The same division of a GPU of that size, kept in host memory, without activations."""
+    usable = config.gpu.usable_bytes
+    weights = check_weights_fit(config, usable)
+    budget = int(usable * config.utilization) - weights
+    if config.kv_budget is not None:
+        wanted = parse_bytes("kv_budget", config.kv_budget)
+        _require(wanted <= budget, config, wanted, budget)
+        budget = wanted
+    return MemoryPlan(usable, weights, 0, 0, budget, 0)
+
+
+def _activation_peak(activations: Activations, tokens: int, rows: int) -> int:
+    """Most that the largest step's activations take, as the allocator counts it."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    try:
+        activations.run(tokens, rows, state=-2)
+    except torch.OutOfMemoryError as error:
+        raise SettingError(
+            f"the activations of a step of {tokens} tokens do not fit beside the weights: lower "
+            "engine.token_budget or engine.max_num_seqs, or choose a larger gpu."
+        ) from error
+    peak = torch.cuda.max_memory_allocated() - before
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return peak
+
+
+def _require(condition: bool, config: Config, wanted: int, available: int) -> None:
+    if not condition:
+        raise SettingError(
+            f"kv_budget={config.kv_budget or wanted} does not fit: weights and activations of "
+            f"model={config.model.name} leave {available / GIB:.2f} GiB of gpu={config.gpu.name} "
+            f"at utilization={config.utilization}: lower kv_budget or engine.token_budget, or "
+            "choose a larger gpu."
+        )

@@ -1,0 +1,163 @@
+"""Continuous batching: which sequences compute how many tokens in a step (Orca, section 3; vLLM).
+
+Running sequences come first, in order of admission. One that cannot be given its next slot
+preempts the youngest, whose K and V are dropped and computed again later. Then waiting requests
+are admitted in order of arrival, as long as the token budget, the limits and memory allow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bench.engine.incidents import IncidentLog
+from bench.engine.kv_memory import KvMemory
+from bench.engine.sequence import Sequence, Status
+
+End = Callable[[Sequence, Status, str | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a step and the running set may hold.
+
+    With chunked prefill `token_budget` bounds all tokens of a step; with whole-prompt prefill it
+    bounds the prompts admitted in one step, and decodes come on top.
+    """
+
+    prefill: Literal["whole", "chunked"]
+    token_budget: int
+    max_num_seqs: int
+    max_live_tokens: int | None
+    on_oom: Literal["queue", "fail"]
+
+
+@dataclass(slots=True)
+class Plan:
+    """A step's sequences, each with its `chunk` set."""
+
+    sequences: list[Sequence] = field(default_factory=list)
+    preempted: int = 0
+
+
+class Scheduler:
+    """The waiting and running queues. `end` is told of requests that fail on the way."""
+
+    def __init__(
+        self, memory: KvMemory, limits: Limits, incidents: IncidentLog, end: End
+    ) -> None:
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.memory_bound = False
+        self._memory = memory
+        self._limits = limits
+        self._incidents = incidents
+        self._end = end
+        self._refused_at_frees = -1  # no use in trying again before this moves
+
+    def schedule(self, now: float) -> Plan:
+        """Chooses the next step's work and takes the memory for it."""
+        self.memory_bound = False
+        plan = Plan()
+        budget = self._continue_running(plan, now)
+        if not plan.preempted:
+            self._admit(plan, budget, now)
+        return plan
+
+    def _continue_running(self, plan: Plan, now: float) -> int:
+        """Adds running sequences; returns the tokens left for admission."""
+        chunked = self._limits.prefill == "chunked"
+        budget = self._limits.token_budget if chunked else 1 << 62
+        running, scheduled = self.running, plan.sequences
+        while len(scheduled) < len(running) and budget > 0:
+            sequence = running[len(scheduled)]
+            chunk = min(sequence.known - sequence.computed, budget)
+            needed = sequence.computed + chunk
+            if needed > sequence.slots and not self._extend(sequence, needed, plan, now):
+                continue
+            sequence.chunk = chunk
+            budget -= chunk
+            scheduled.append(sequence)
+        return budget if chunked else self._limits.token_budget
+
+    def _extend(self, sequence: Sequence, tokens: int, plan: Plan, now: float) -> bool:
+        """Makes room, at the cost of younger sequences; False when `sequence` itself had to go."""
+        while not self._memory.extend(sequence, tokens):
+            self.memory_bound = True
+            if self._limits.on_oom == "fail" or len(self.running) == 1:
+                self._incidents.extend_refused(sequence, tokens, now, preempted=None)
+                self.fail(sequence, "out of KV memory while decoding")
+                return False
+            victim = self.running[-1]
+            self._incidents.extend_refused(sequence, tokens, now, preempted=victim.id)
+            self.preempt(victim)
+            plan.preempted += 1
+            if victim is sequence:
+                return False
+        return True
+
+    def _admit(self, plan: Plan, budget: int, now: float) -> None:
+        whole = self._limits.prefill == "whole"
+        while self.waiting and budget > 0 and len(self.running) < self._limits.max_num_seqs:
+            sequence = self.waiting[0]
+            chunk = sequence.known if whole else min(sequence.known, budget)
+            if chunk > budget or self._too_many_live_tokens(sequence):
+                break
+            if not self._reserve(sequence, chunk, now):
+                if self.waiting and self.waiting[0] is sequence:
+                    break
+                continue  # it failed; the next one may fit
+            self.waiting.popleft()
+            self.running.append(sequence)
+            if sequence.admitted_s is None:
+                sequence.admitted_s = now
+            sequence.chunk = chunk
+            budget -= chunk
+            plan.sequences.append(sequence)
+
+    def _too_many_live_tokens(self, sequence: Sequence) -> bool:
+        limit = self._limits.max_live_tokens
+        if limit is None or not self.running:
+            return False
+        return sum(other.known for other in self.running) + sequence.known > limit
+
+    def _reserve(self, sequence: Sequence, tokens: int, now: float) -> bool:
+        """Takes memory for the head of the queue, if anything was freed since the last refusal."""
+        if self._refused_at_frees == self._memory.frees:
+            self.memory_bound = True
+            return False
+        if self._memory.reserve(sequence, tokens):
+            self._incidents.admitted(sequence, now)
+            return True
+        self.memory_bound = True
+        self._incidents.reserve_refused(sequence, tokens, now)
+        if self._limits.on_oom == "fail" or not self.running:
+            self.waiting.popleft()
+            self._incidents.admitted(sequence, now)
+            self._end(sequence, Status.FAILED, "out of KV memory at admission")
+        else:
+            self._refused_at_frees = self._memory.frees
+        return False
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Drops the sequence's K and V and puts it first in line, to be computed again."""
+        self.running.remove(sequence)
+        self._memory.free(sequence)
+        sequence.computed = 0
+        sequence.preemptions += 1
+        self.waiting.appendleft(sequence)
+
+    def fail(self, sequence: Sequence, cause: str) -> None:
+        """Ends a running sequence for want of memory."""
+        self.release(sequence)
+        self._end(sequence, Status.FAILED, cause)
+
+    def release(self, sequence: Sequence) -> None:
+        """Takes a sequence out, wherever it is, and frees what it holds."""
+        if sequence.slots:
+            self.running.remove(sequence)
+            self._memory.free(sequence)
+        else:
+            self.waiting.remove(sequence)

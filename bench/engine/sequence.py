@@ -1,0 +1,66 @@
+"""A request on its way through the engine."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from backends.base import Demand
+from workloads.base import Request
+
+
+class Status(StrEnum):
+    """How a request ended; `unfinished` ones were open when the run stopped."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+    UNFINISHED = "unfinished"
+
+
+class Sequence:
+    """Progress of one request, in tokens and seconds.
+
+    `known` tokens have ids (the prompt and what was generated), `computed` of them have K and V,
+    and `slots` is the room held. A sequence decodes when one known token is left to compute.
+    `chunk` is what the current step computes.
+    """
+
+    __slots__ = (
+        "admitted_s",
+        "chunk",
+        "computed",
+        "demand",
+        "first_step",
+        "first_token_s",
+        "gaps",
+        "generated",
+        "known",
+        "last_step",
+        "last_token_s",
+        "preemptions",
+        "request",
+        "sent_s",
+        "slots",
+    )
+
+    def __init__(self, request: Request, sent_s: float) -> None:
+        self.request = request
+        self.demand = Demand(request.prompt_tokens, request.output_tokens)
+        self.sent_s = sent_s
+        self.known = request.prompt_tokens
+        self.computed = 0
+        self.generated = 0
+        self.slots = 0
+        self.chunk = 0
+        self.preemptions = 0
+        self.admitted_s: float | None = None
+        self.first_token_s: float | None = None
+        self.last_token_s: float | None = None
+        self.first_step = -2  # of the unbroken run of steps that gave a token each
+        self.last_step = -2  # that gave a token (-1 would be the step before the first)
+        self.gaps: list[tuple[int, int] | float] = []
+
+    @property
+    def id(self) -> int:
+        return self.request.request_id

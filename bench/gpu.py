@@ -1,0 +1,82 @@
+"""What fragbench knows of a GPU: the schema of `conf/gpu/`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.errors import SettingError
+
+GIB = 1 << 30
+PAGE_BYTES = 2 << 20
+
+
+@dataclass
+class Gpu:
+    """One GPU's memory, identity and speed. Sources are named in each file of `conf/gpu/`.
+
+    `memory_gib` is what `cudaMemGetInfo` calls total (an "80 GB" A100 has 79.15);
+    `context_gib` is what the CUDA context, modules and kernels take of it in a serving process.
+    `*_tflops` are dense tensor-core peaks; `fp8_tflops` is null where there are no FP8 cores.
+    `bandwidth_gb_s` and `interconnect_gb_s` count 1e9 bytes a second, the latter in one direction.
+    The three fitted numbers come from measured operator times (docs/costs.md), as `fitted_from`
+    says: a GPU without a profile borrows those of another.
+
+    Raises SettingError if a number is out of its range.
+    """
+
+    name: str
+    device_name: str
+    memory_gib: float
+    context_gib: float
+    compute_capability: str
+    multiprocessors: int
+    shared_memory_per_block_optin: int
+    shared_memory_per_multiprocessor: int
+    max_threads_per_multiprocessor: int
+    l2_cache_bytes: int
+    fp16_tflops: float
+    fp8_tflops: float | None
+    bandwidth_gb_s: float
+    interconnect_gb_s: float
+    compute_efficiency: float
+    bandwidth_efficiency: float
+    operator_overhead_us: float
+    fitted_from: str
+
+    def __post_init__(self) -> None:
+        for field in ("fp16_tflops", "bandwidth_gb_s", "interconnect_gb_s", "multiprocessors"):
+            if getattr(self, field) <= 0:
+                raise SettingError(
+                    f"gpu.{field}={getattr(self, field)} must be above 0: take it from the "
+                    "card's data sheet."
+                )
+        for field in ("compute_efficiency", "bandwidth_efficiency"):
+            if not 0 < getattr(self, field) <= 1:
+                raise SettingError(
+                    f"gpu.{field}={getattr(self, field)} must be above 0 and at most 1: it is "
+                    "the share of the peak that kernels reach."
+                )
+        if self.operator_overhead_us < 0:
+            raise SettingError(
+                f"gpu.operator_overhead_us={self.operator_overhead_us} must be at least 0: it is "
+                "a kernel's launch, in microseconds (2-10 on current cards)."
+            )
+        if not 0 <= self.context_gib < self.memory_gib:
+            raise SettingError(
+                f"gpu.context_gib={self.context_gib} must be at least 0 and below "
+                f"gpu.memory_gib={self.memory_gib}: lower it."
+            )
+
+    @property
+    def memory_bytes(self) -> int:
+        """Device memory that the driver reports, in bytes, in whole 2 MiB pages."""
+        return _whole_pages(self.memory_gib)
+
+    @property
+    def usable_bytes(self) -> int:
+        """Memory left for a process's tensors, in bytes."""
+        return self.memory_bytes - _whole_pages(self.context_gib)
+
+
+def _whole_pages(gib: float) -> int:
+    return int(gib * GIB) // PAGE_BYTES * PAGE_BYTES

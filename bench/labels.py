@@ -1,0 +1,21 @@
+"""What a run is called in its summary, also when it never began."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def labels(config: dict[str, Any], device: str) -> dict[str, Any]:
+    """Name, device and choices of a run; times are modelled until compute is real."""
+    path = config["workload"].get("path")
+    return {
+        "name": config["name"],
+        "device": device,
+        "time": "modelled",
+        "backend": config["backend"]["name"],
+        "workload": Path(path).stem if path else config["workload"].get("name"),
+        "model": config["model"]["name"],
+        "gpu": config["gpu"]["name"],
+        "seed": config["seed"],
+    }

@@ -1,0 +1,74 @@
+"""The caching allocator's part of a timeline row and of a summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.device.stats import (
+    AllocatorReader,
+    AllocatorStats,
+    DriverCalls,
+    external_fragmentation,
+)
+
+
+class AllocatorProbe:
+    """Reads the allocator and the driver's counters of this process."""
+
+    def __init__(self) -> None:
+        self._reader = AllocatorReader()
+        self._calls = DriverCalls()
+        self._calls_before = self._calls.read()
+        self._before = self._reader.read()
+
+    def driver_calls(self) -> dict[str, int]:
+        """Driver calls by kind since the process began."""
+        return self._calls.read()
+
+    def start(self) -> None:
+        """From here on counts belong to the run: what set it up is left out."""
+        self._calls_before = self._calls.read()
+        self._before = self._reader.read()
+
+    def row(self) -> dict[str, Any]:
+        """Columns of bench.metrics.records.TIMELINE; null where the allocator keeps no count.
+
+        It walks every block of the allocator (milliseconds): once a sample, not more.
+        """
+        stats = self._reader.read()
+        largest_free = self._reader.largest_free_bytes()
+        return self.counters(stats) | {
+            "largest_free_bytes": largest_free,
+            "external_fragmentation": external_fragmentation(largest_free, stats.total_free_bytes),
+        }
+
+    def counters(self, stats: AllocatorStats | None = None) -> dict[str, Any]:
+        """The columns that cost microseconds."""
+        stats = stats or self._reader.read()
+        return {
+            "allocated_bytes": stats.allocated_bytes,
+            "requested_bytes": stats.requested_bytes,
+            "reserved_bytes": stats.reserved_bytes,
+            "active_bytes": stats.active_bytes,
+            "inactive_split_bytes": stats.inactive_split_bytes,
+            "segments": stats.segments,
+            "num_alloc_retries": stats.num_alloc_retries - self._before.num_alloc_retries,
+            "num_ooms": stats.num_ooms - self._before.num_ooms,
+            "driver_calls": sum(self.made().values()),
+        }
+
+    def made(self) -> dict[str, int]:
+        """Driver calls of the run, by kind, without those that were never made."""
+        calls, before = self._calls.read(), self._calls_before
+        return {kind: n - before[kind] for kind, n in calls.items() if n != before[kind]}
+
+    def summary(self) -> dict[str, Any]:
+        """summary.json's `allocator`: peaks and counts of the run."""
+        stats = self._reader.read()
+        return {
+            "peak_allocated_bytes": stats.peak_allocated_bytes,
+            "peak_reserved_bytes": stats.peak_reserved_bytes,
+            "num_alloc_retries": stats.num_alloc_retries - self._before.num_alloc_retries,
+            "num_ooms": stats.num_ooms - self._before.num_ooms,
+            "driver_calls": self.made(),
+        }

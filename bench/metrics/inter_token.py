@@ -1,0 +1,67 @@
+"""Inter-token latency of completed requests, kept by step instead of by token.
+
+A sequence that gives a token in every step from a to b waited each of those steps' lengths once:
+only the ends of such unbroken runs are kept, and the gaps in between (preemptions) one by one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Protocol
+
+import numpy as np
+
+
+class Emits(Protocol):
+    """A sequence as these gaps see it."""
+
+    first_step: int
+    last_step: int
+    first_token_s: float | None
+    last_token_s: float | None
+    gaps: list[tuple[int, int] | float]
+
+
+class InterTokenGaps:
+    """Gaps between the tokens of completed requests, in seconds."""
+
+    def __init__(self) -> None:
+        self._ends = array("d")
+        self._runs = array("q")  # first step and last step of each run, in turn
+        self._single = array("d")
+
+    def step_ended(self, end_s: float) -> None:
+        """A step's tokens came out at `end_s`."""
+        self._ends.append(end_s)
+
+    def run_broken(self, sequence: Emits, step: int, end_s: float) -> None:
+        """The sequence gives a token in `step` but gave none in the step before."""
+        if sequence.last_token_s is None:
+            sequence.first_token_s = end_s
+        else:
+            sequence.gaps.append((sequence.first_step, sequence.last_step))
+            sequence.gaps.append(end_s - sequence.last_token_s)
+        sequence.first_step = step
+
+    def completed(self, sequence: Emits) -> None:
+        """Keeps the gaps of a request that completed."""
+        sequence.gaps.append((sequence.first_step, sequence.last_step))
+        for gap in sequence.gaps:
+            if isinstance(gap, tuple):
+                self._runs.extend(gap)
+            else:
+                self._single.append(gap)
+
+    def weighted(self) -> tuple[np.ndarray, np.ndarray]:
+        """Gap lengths in seconds and how often each occurred, both of one shape (n,)."""
+        ends = np.frombuffer(self._ends, dtype=np.float64)
+        starts = np.zeros(len(ends) + 1, dtype=np.int64)
+        runs = np.frombuffer(self._runs, dtype=np.int64).reshape(-1, 2)
+        # A run over steps a..b waited the gaps that end in steps a+1..b.
+        np.add.at(starts, runs[:, 0] + 1, 1)
+        np.add.at(starts, runs[:, 1] + 1, -1)
+        counts = np.cumsum(starts)[1 : len(ends)]
+        single = np.frombuffer(self._single, dtype=np.float64)
+        lengths = np.concatenate([np.diff(ends), single])
+        weights = np.concatenate([counts, np.ones(len(single), dtype=np.int64)])
+        return lengths[weights > 0], weights[weights > 0]

@@ -1,0 +1,132 @@
+"""Listens to the engine and writes what a run leaves: requests, timeline, incidents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.engine.engine import Engine, Step
+from bench.engine.sequence import Sequence, Status
+from bench.metrics.records import REQUESTS, TIMELINE, UNFILLED, LineWriter, PartWriter
+
+AllocatorRow = Callable[[], dict[str, Any]]
+
+
+class Recorder:
+    """Writes one row a request when it ends and one row a sample of memory.
+
+    A sample is taken after the first step that ends past each multiple of `sample_interval_s`,
+    before that step's finished sequences give back their memory.
+    """
+
+    def __init__(
+        self, folder: Path, sample_interval_s: float, allocator_row: AllocatorRow
+    ) -> None:
+        self.statuses: Counter[Status] = Counter()
+        self.batch_max = 0
+        self.sequence_s = 0.0
+        self.busy_s = 0.0
+        self.memory_bound_now = False
+        self._interval_s = sample_interval_s
+        self._next_sample_s = 0.0
+        self._allocator_row = allocator_row
+        self._sample_times: list[float] = []
+        self._split_written = 0
+        self._requests = PartWriter(folder / "requests", REQUESTS)
+        self._timeline = PartWriter(folder / "timeline", TIMELINE)
+        self._unfilled = PartWriter(folder / "unfilled", UNFILLED)
+        self._incidents = LineWriter(folder / "incidents.jsonl")
+
+    def listen(self, engine: Engine) -> None:
+        """Starts recording an engine."""
+        self._engine = engine
+        engine.on_step = self.on_step
+
+    def on_end(self, sequence: Sequence, status: Status, cause: str | None, end_s: float) -> None:
+        """A request ended."""
+        self.statuses[status] += 1
+        request = sequence.request
+        self._requests.add(
+            {
+                "request_id": request.request_id,
+                "kind": request.kind,
+                "prompt_tokens": request.prompt_tokens,
+                "output_tokens": request.output_tokens,
+                "generated_tokens": sequence.generated,
+                "scheduled_s": request.scheduled_s,
+                "sent_s": sequence.sent_s,
+                "admitted_s": sequence.admitted_s,
+                "first_token_s": sequence.first_token_s,
+                "last_token_s": sequence.last_token_s,
+                "end_s": None if status is Status.UNFINISHED else end_s,
+                "status": status.value,
+                "cause": cause,
+                "preemptions": sequence.preemptions,
+                "cached_tokens": 0,
+            }
+        )
+
+    def on_step(self, step: Step) -> None:
+        """A step ended."""
+        duration_s = step.end_s - step.start_s
+        self.busy_s += duration_s
+        self.sequence_s += step.sequences * duration_s
+        self.batch_max = max(self.batch_max, step.sequences)
+        if step.end_s >= self._next_sample_s:
+            self._next_sample_s = (step.end_s // self._interval_s + 1) * self._interval_s
+            self._sample(step)
+
+    def _sample(self, step: Step) -> None:
+        engine, account = self._engine, self._engine.account
+        token_bytes = account.token_bytes
+        usage = engine.memory.usage()
+        filled = engine.token_states
+        slots = sum(sequence.slots for sequence in engine.running)
+        self._sample_times.append(step.end_s)
+        account.sample(engine.running)
+        self._timeline.add(
+            {
+                "time_s": step.end_s,
+                "running": len(engine.running),
+                "waiting": engine.waiting_count,
+                "token_states_bytes": filled * token_bytes,
+                "unfilled_bytes": (slots - filled) * token_bytes,
+                "rounding_bytes": usage.rounding,
+                "cached_bytes": usage.cached,
+                "free_bytes": usage.free,
+                "kv_budget_bytes": account.budget_bytes,
+                "memory_bound": step.memory_bound,
+                "preemptions": engine.preemptions,
+                "completed": self.statuses[Status.COMPLETED],
+                "output_tokens": engine.output_tokens,
+            }
+            | self._allocator_row()
+        )
+        self._incidents.add(engine.incidents.drain())
+        self._write_splits()
+
+    def _write_splits(self) -> None:
+        """Writes samples that no open hold can change any more."""
+        account = self._engine.account
+        settled = account.settled()
+        for number in range(self._split_written, settled):
+            split = account.samples[number]
+            self._unfilled.add(
+                {
+                    "time_s": self._sample_times[number],
+                    "reservation_bytes": round(split.reservation) * account.token_bytes,
+                    "internal_bytes": round(split.internal) * account.token_bytes,
+                    "undetermined_bytes": round(split.undetermined) * account.token_bytes,
+                }
+            )
+        self._split_written = settled
+
+    def close(self) -> None:
+        """Writes the rest, after the engine stopped."""
+        self._incidents.add(self._engine.incidents.drain())
+        self._write_splits()
+        self._incidents.close()
+        for writer in (self._requests, self._timeline, self._unfilled):
+            writer.flush()

@@ -1,0 +1,131 @@
+"""What a run writes as it goes: rows in Parquet part files, incidents as JSON lines.
+
+A part is written whole and renamed into place, so that a killed run leaves readable parts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+REQUESTS = pa.schema(
+    [
+        ("request_id", pa.int64()),
+        ("kind", pa.string()),
+        ("prompt_tokens", pa.int64()),
+        ("output_tokens", pa.int64()),
+        ("generated_tokens", pa.int64()),
+        ("scheduled_s", pa.float64()),
+        ("sent_s", pa.float64()),
+        ("admitted_s", pa.float64()),
+        ("first_token_s", pa.float64()),
+        ("last_token_s", pa.float64()),
+        ("end_s", pa.float64()),
+        ("status", pa.string()),
+        ("cause", pa.string()),
+        ("preemptions", pa.int64()),
+        ("cached_tokens", pa.int64()),
+    ]
+)
+
+TIMELINE = pa.schema(
+    [
+        ("time_s", pa.float64()),
+        ("running", pa.int64()),
+        ("waiting", pa.int64()),
+        ("token_states_bytes", pa.int64()),
+        ("unfilled_bytes", pa.int64()),
+        ("rounding_bytes", pa.int64()),
+        ("cached_bytes", pa.int64()),
+        ("free_bytes", pa.int64()),
+        ("kv_budget_bytes", pa.int64()),
+        ("memory_bound", pa.bool_()),
+        ("allocated_bytes", pa.int64()),
+        ("requested_bytes", pa.int64()),
+        ("reserved_bytes", pa.int64()),
+        ("active_bytes", pa.int64()),
+        ("inactive_split_bytes", pa.int64()),
+        ("segments", pa.int64()),
+        ("largest_free_bytes", pa.int64()),
+        ("external_fragmentation", pa.float64()),
+        ("num_alloc_retries", pa.int64()),
+        ("num_ooms", pa.int64()),
+        ("driver_calls", pa.int64()),
+        ("preemptions", pa.int64()),
+        ("completed", pa.int64()),
+        ("output_tokens", pa.int64()),
+    ]
+)
+
+UNFILLED = pa.schema(
+    [
+        ("time_s", pa.float64()),
+        ("reservation_bytes", pa.int64()),
+        ("internal_bytes", pa.int64()),
+        ("undetermined_bytes", pa.int64()),
+    ]
+)
+
+FLUSH_S = 5.0  # wall time after which a killed run loses no more than this
+FLUSH_ROWS = 20_000
+
+
+class PartWriter:
+    """Rows of one table, written in numbered parts."""
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        self._folder = folder
+        self._schema = schema
+        self._rows: list[dict[str, Any]] = []
+        self._parts = 0
+        self._flushed_at = time.monotonic()
+        folder.mkdir(parents=True)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Keeps a row; writes a part when enough of them or of time came together."""
+        self._rows.append(row)
+        due = time.monotonic() - self._flushed_at > FLUSH_S
+        if due or len(self._rows) >= FLUSH_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is kept as a part."""
+        self._flushed_at = time.monotonic()
+        if not self._rows:
+            return
+        path = self._folder / f"part-{self._parts:05d}.parquet"
+        partial = path.with_suffix(".partial")
+        pq.write_table(pa.Table.from_pylist(self._rows, schema=self._schema), partial)
+        os.replace(partial, path)
+        self._parts += 1
+        self._rows = []
+
+
+class LineWriter:
+    """JSON lines, appended and flushed."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8")
+
+    def add(self, records: Iterable[dict[str, Any]]) -> None:
+        """Appends records."""
+        self._file.writelines(json.dumps(record) + "\n" for record in records)
+        self._file.flush()
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._file.close()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a JSON file whole, or not at all. NaN is an error: undefined is null."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(partial, path)

@@ -1,0 +1,96 @@
+"""summary.json: the figures of a run, from what it recorded (docs/metrics.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bench.engine.engine import Engine
+from bench.engine.sequence import Status
+from bench.metrics.accounting import MemoryAccount
+from bench.metrics.latency import LATENCIES, distribution
+from bench.metrics.recorder import Recorder
+
+
+def figures(
+    folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
+) -> dict[str, Any]:
+    """All that traffic and memory gave, for summary.json; undefined is null."""
+    requests = pd.read_parquet(folder / "requests")
+    completed = requests[requests["status"] == Status.COMPLETED.value]
+    gaps, weights = engine.gaps.weighted()
+    latencies = {
+        name: distribution(measure(completed).to_numpy(dtype=float))
+        for name, measure in LATENCIES.items()
+    }
+    return {
+        "requests": request_counts(requests["status"]),
+        "throughput": throughput(completed, simulated_s),
+        **latencies,
+        "itl_s": distribution(gaps, weights),
+        "batch": {
+            "mean": _ratio(recorder.sequence_s, recorder.busy_s),
+            "max": recorder.batch_max or None,
+        },
+        "preemptions": engine.preemptions,
+        "prefix_cache": None,
+        "memory_bound": memory_bound(engine.account, simulated_s),
+        "held_waste": held_waste(engine.account),
+        "incidents": engine.incidents.count,
+        "simulated_s": simulated_s,
+    }
+
+
+def request_counts(statuses: pd.Series[str]) -> dict[str, int]:
+    """Requests by how they ended; `sent` is their sum."""
+    counts = {status.value: int((statuses == status.value).sum()) for status in Status}
+    return {"sent": len(statuses)} | counts
+
+
+def throughput(completed: pd.DataFrame, simulated_s: float) -> dict[str, float | None]:
+    """Of completed requests, a second of the whole run."""
+    output = int(completed["generated_tokens"].sum())
+    total = output + int(completed["prompt_tokens"].sum())
+    return {
+        "requests_per_s": _ratio(len(completed), simulated_s),
+        "output_tokens_per_s": _ratio(output, simulated_s),
+        "total_tokens_per_s": _ratio(total, simulated_s),
+    }
+
+
+def memory_bound(account: MemoryAccount, simulated_s: float) -> dict[str, float | None] | None:
+    """Shares of the KV budget, averaged over memory-bound time; null if there was none.
+
+    `share_of_time` is of the whole run. `external` is what was free while a request was refused
+    for want of memory.
+    """
+    bound = account.bound
+    if bound.time_s == 0:
+        return None
+    whole = account.budget_bytes * bound.time_s
+    unfilled = bound.unfilled
+    token_bytes = account.token_bytes
+    return {
+        "share_of_time": _ratio(bound.time_s, simulated_s),
+        "token_states": bound.token_states / whole,
+        "reservation": unfilled.reservation * token_bytes / whole,
+        "internal": unfilled.internal * token_bytes / whole,
+        "undetermined": unfilled.undetermined * token_bytes / whole,
+        "rounding": bound.rounding / whole,
+        "cached": bound.cached / whole,
+        "external": bound.free / whole,
+        "batch_mean": bound.sequence_s / bound.time_s,
+    }
+
+
+def held_waste(account: MemoryAccount) -> float | None:
+    """1 - live tokens / held slots over the whole run, whatever the load."""
+    if account.held_byte_s == 0:
+        return None
+    return 1 - account.token_byte_s / account.held_byte_s
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None

@@ -1,0 +1,119 @@
+"""What all figures share: paper, fonts, empty panels, and PNG bytes out.
+
+Figures are drawn without pyplot, so nothing here depends on a display or on global state.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from bench.report.palette import DARK, LIGHT, Theme
+
+WIDTH_IN = 10.0
+DPI = 140
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure in both themes as PNG bytes. `name` is its file name without `.png`; `text` says
+    in words what it shows, for those who cannot see it."""
+
+    name: str
+    caption: str
+    text: str
+    light: bytes
+    dark: bytes
+    width_px: int
+    height_px: int
+
+
+@contextmanager
+def style(theme: Theme) -> Iterator[None]:
+    """Matplotlib's settings for our figures, in force inside the block."""
+    settings: Any = {
+        "font.family": "DejaVu Sans",
+        "font.size": 9,
+        "axes.titlesize": 10,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.labelsize": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "axes.grid": True,
+        "grid.linewidth": 0.7,
+        "legend.frameon": False,
+        "hatch.linewidth": 0.6,
+        "text.parse_math": False,
+        "figure.facecolor": theme.paper,
+        "axes.facecolor": theme.paper,
+        "savefig.facecolor": theme.paper,
+        "text.color": theme.ink,
+        "axes.labelcolor": theme.ink,
+        "axes.titlecolor": theme.ink,
+        "axes.edgecolor": theme.muted,
+        "xtick.color": theme.muted,
+        "ytick.color": theme.muted,
+        "xtick.labelcolor": theme.ink,
+        "ytick.labelcolor": theme.ink,
+        "grid.color": theme.grid,
+    }
+    with mpl.rc_context(settings):
+        yield
+
+
+def new_figure(height_in: float) -> Figure:
+    """An empty figure of the report's width."""
+    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:
+    """A legend in a band of its own under the panels, where it can hide nothing."""
+    columns = len(names) if len(names) <= 7 else ceil(len(names) / 2)
+    figure.legend(
+        list(handles), list(names), loc="outside lower center", ncols=columns,
+        handlelength=2.2, columnspacing=1.6,
+    )  # fmt: skip
+
+
+def say(axes: Axes, y: float, text: str, theme: Theme) -> None:
+    """Puts `text` where a row of a bar chart has no bar."""
+    axes.text(
+        0.01, y, text, transform=axes.get_yaxis_transform(), va="center", color=theme.muted,
+        style="italic", fontsize=8,
+    )  # fmt: skip
+
+
+def blank(axes: Axes, text: str, theme: Theme) -> None:
+    """A panel with nothing to show says why."""
+    axes.text(
+        0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=theme.muted,
+        style="italic", wrap=True,
+    )  # fmt: skip
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as PNG, the same bytes for the same content."""
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        # A name may hold letters that the font lacks: a box in its place is no reason to warn.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+THEMES = (LIGHT, DARK)

@@ -1,0 +1,190 @@
+"""The report's first sentence: what the numbers say, and no more than they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.report.groups import comparable, labels, times
+from bench.report.quantities import REQUESTS_PER_S, wasted_share
+from bench.report.results import Run
+
+SAME_RATE = 1.05
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`headline` is one sentence; `details` has one a comparison where there are several."""
+
+    headline: str
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Entrant:
+    label: str
+    run: Run
+    requests_per_s: float
+
+
+@dataclass(frozen=True)
+class _Contest:
+    """Completed runs of the same traffic, the fastest first. `where` says which traffic."""
+
+    where: str
+    entrants: tuple[_Entrant, ...]
+
+    @property
+    def fastest(self) -> _Entrant:
+        return self.entrants[0]
+
+    @property
+    def slowest(self) -> _Entrant:
+        """Of runs that are as slow, to three digits, the first: the simplest backend."""
+        return min(self.entrants, key=lambda entrant: float(f"{entrant.requests_per_s:.3g}"))
+
+    @property
+    def ratio(self) -> float | None:
+        """Fastest / slowest requests/s; None where the slowest completed nothing."""
+        if self.slowest.requests_per_s == 0:
+            return None
+        return self.fastest.requests_per_s / self.slowest.requests_per_s
+
+    @property
+    def even(self) -> bool:
+        both_zero = self.fastest.requests_per_s == 0
+        return both_zero or (self.ratio is not None and self.ratio < SAME_RATE)
+
+
+def finding(runs: Sequence[Run]) -> Finding | None:
+    """What the completed runs show; None where no two of them can be compared."""
+    contests = _contests(runs)
+    if not contests:
+        return None
+    if len(contests) == 1:
+        return Finding(_sentence(contests[0]))
+    return Finding(_headline(contests), tuple(_sentence(contest) for contest in contests))
+
+
+def _contests(runs: Sequence[Run]) -> list[_Contest]:
+    groups = [group for group in comparable(runs) if len(group) > 1]
+    contests = []
+    for group, where in zip(groups, _places(groups), strict=True):
+        entrants = [
+            _Entrant(label, run, rate)
+            for label, run in zip(labels(group), group, strict=True)
+            if (rate := REQUESTS_PER_S.read(run)) is not None
+        ]
+        if len(entrants) > 1:
+            ordered = sorted(entrants, key=lambda entrant: -entrant.requests_per_s)
+            contests.append(_Contest(where, tuple(ordered)))
+    return contests
+
+
+def _places(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """A name for each group: its workload and whatever else sets it apart, and its kind of time."""
+    facts = [_facts(group[0]) for group in groups]
+    common = set.intersection(*map(set, facts)) if len(facts) > 1 else set()
+    names = []
+    for group, own in zip(groups, facts, strict=True):
+        apart = [fact for fact in own if fact not in common] if common else []
+        named = dict.fromkeys([group[0].workload, *apart])
+        names.append(", ".join([*named, f"{times(group)} time"]))
+    return names
+
+
+def _facts(run: Run) -> list[str]:
+    parts = [part for part in run.name.split(",") if "=" in part]
+    settings = [p for p in parts if not p.startswith(("backend", "workload", "model", "gpu"))]
+    return [run.workload, run.model, run.gpu, run.device, *settings]
+
+
+def _sentence(contest: _Contest) -> str:
+    clauses = [_rate_clause(contest), _waste_clause(contest), _completion_clause(contest)]
+    return "; ".join(clause for clause in clauses if clause) + "."
+
+
+def _rate_clause(contest: _Contest) -> str:
+    fastest, slowest, ratio = contest.fastest, contest.slowest, contest.ratio
+    if contest.even:
+        return (
+            f"The {len(contest.entrants)} runs completed requests at the same rate within 5 % "
+            f"({contest.where})"
+        )
+    if ratio is None:
+        return (
+            f"{fastest.label} completed {fastest.requests_per_s:.3g} requests/s and "
+            f"{slowest.label} none ({contest.where})"
+        )
+    times_as_many = f"{ratio:.2f}" if ratio < 1.2 else f"{ratio:.1f}"
+    return (
+        f"{fastest.label} completed {times_as_many} times the requests/s of {slowest.label} "
+        f"({contest.where})"
+    )
+
+
+def _waste_clause(contest: _Contest) -> str:
+    """The waste of the slowest and the fastest, or in an even contest the most and the least."""
+    known = [(entrant, wasted_share(entrant.run)) for entrant in contest.entrants]
+    wasted = [(entrant, share) for entrant, share in known if share is not None]
+    if not wasted:
+        return "none of them was memory-bound"
+    if contest.even:
+        ordered = sorted(wasted, key=lambda pair: -pair[1])
+        pairs = [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
+    else:
+        ends = (contest.slowest, contest.fastest)
+        pairs = [pair for end in ends for pair in wasted if pair[0] is end]
+    if not pairs:
+        return ""
+    cached = any(entrant.run.number("memory_bound", "cached") for entrant, _ in pairs)
+    held = "held neither a live token nor a cached block" if cached else "held no live token"
+    first, rest = pairs[0], pairs[1:]
+    text = f"while memory-bound, {first[1]:.0%} of the KV budget of {first[0].label} {held}"
+    text += "".join(f", against {share:.0%} of that of {entrant.label}" for entrant, share in rest)
+    text = text.replace("%", " %")
+    spared = contest.fastest.run.summary.get("memory_bound") is None
+    return f"{text}; {contest.fastest.label} never was" if spared else text
+
+
+def _completion_clause(contest: _Contest) -> str:
+    """Says so where one of the two did not complete all that was sent to it."""
+    said = []
+    for entrant in (contest.fastest, contest.slowest):
+        counts = entrant.run.request_counts
+        sent, completed = counts.get("sent"), counts.get("completed")
+        if sent is None or completed is None:
+            return ""
+        said.append((f"{completed:,} of {sent:,} requests", entrant.label, completed == sent))
+    (first, fastest, first_all), (second, slowest, second_all) = said
+    if first_all and second_all:
+        return ""
+    if first == second:
+        return f"each completed {first}"
+    return f"{fastest} completed {first}, {slowest} {second}"
+
+
+def _headline(contests: Sequence[_Contest]) -> str:
+    uneven = [contest for contest in contests if not contest.even]
+    count = len(contests)
+    if not uneven:
+        return f"In all {count} comparisons the runs' requests/s were within 5 % of each other."
+    winners = {contest.fastest.label for contest in uneven}
+    if len(winners) > 1:
+        leads = ", ".join(f"{c.fastest.label} ({c.where})" for c in uneven[:4])
+        more = f" and {len(uneven) - 4} more" if len(uneven) > 4 else ""
+        return f"No backend completed the most requests/s in every comparison: {leads}{more}."
+    scope = f"all {count}" if len(uneven) == count else f"{len(uneven)} of {count}"
+    ratios = [contest.ratio for contest in uneven if contest.ratio is not None]
+    span = f", {_span(ratios)} times those of the slowest" if ratios else ""
+    even = "" if len(uneven) == count else "; in the others all were within 5 % of each other"
+    kinds = times([entrant.run for contest in contests for entrant in contest.entrants])
+    winner = winners.pop()
+    return (
+        f"{winner} completed the most requests/s in {scope} comparisons{span} ({kinds} time){even}."
+    )
+
+
+def _span(ratios: Sequence[float]) -> str:
+    low, high = f"{min(ratios):.1f}", f"{max(ratios):.1f}"
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,110 @@
+"""Reads a run's Parquet part files and thins them for plotting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+TEXT_COLUMNS = frozenset({"request_id", "kind", "status", "cause"})
+PART_NUMBER = re.compile(r"part-(\d+)\.parquet$")
+
+
+@dataclass(frozen=True)
+class PartFiles:
+    """The readable part files of one kind, in order. Nothing is kept in memory."""
+
+    kind: str
+    paths: tuple[Path, ...]
+
+    def read(self, columns: Sequence[str], notes: list[str]) -> pd.DataFrame:
+        """These columns of all parts as one frame; numbers are float64, what is absent is NaN.
+
+        A part whose data turns out to be damaged is left out and noted.
+        """
+        frames = []
+        for path in self.paths:
+            try:
+                frames.append(_read_part(path, columns))
+            except (pa.ArrowException, OSError):
+                _note(notes, f"{self.kind}/{path.name} is damaged and was left out")
+        if not frames:
+            return pd.DataFrame({name: _column(name, 0) for name in columns})
+        return pd.concat(frames, ignore_index=True)
+
+
+def find_parts(run: Path, kind: str, notes: list[str]) -> PartFiles:
+    """Parts of `kind` whose footer can be read; the rest, and gaps in the numbering, are noted."""
+    numbered = {
+        int(found.group(1)): path
+        for path in sorted((run / kind).glob("part-*.parquet"))
+        if (found := PART_NUMBER.search(path.name))
+    }
+    if not numbered:
+        notes.append(f"{kind}: no part files")
+        return PartFiles(kind, ())
+    missing = sorted(set(range(min(numbered), max(numbered))) - set(numbered))
+    if missing:
+        notes.append(f"{kind}: part(s) {', '.join(map(str, missing))} missing")
+    readable = [path for _, path in sorted(numbered.items()) if _has_footer(path)]
+    for path in sorted(set(numbered.values()) - set(readable)):
+        notes.append(f"{kind}/{path.name} is cut short and was left out")
+    return PartFiles(kind, tuple(readable))
+
+
+def thin(frame: pd.DataFrame, time: str = "time_s", points: int = 600) -> pd.DataFrame:
+    """`frame` ordered by time, as means over at most `points` equal spans of time.
+
+    Means keep what is linear in the columns: parts still add up to their whole. A frame that is
+    short enough already comes back as it is.
+    """
+    ordered = frame.dropna(subset=[time]).sort_values(time, kind="stable", ignore_index=True)
+    if len(ordered) <= points:
+        return ordered
+    start, end = ordered[time].iloc[0], ordered[time].iloc[-1]
+    if end <= start:
+        return ordered.iloc[[-1]]
+    span = np.minimum((ordered[time] - start) / (end - start) * points, points - 1).astype(int)
+    return ordered.groupby(span.rename("span")).mean().reset_index(drop=True)
+
+
+def _has_footer(path: Path) -> bool:
+    try:
+        pq.read_metadata(path)
+    except (pa.ArrowException, OSError):
+        return False
+    return True
+
+
+def _read_part(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    # One file, not a dataset: a folder named `backend=paged` must not become a column.
+    with pq.ParquetFile(path) as file:
+        present = [name for name in columns if name in file.schema_arrow.names]
+        table = file.read(columns=present).to_pandas()
+    rows = file.metadata.num_rows
+    return pd.DataFrame(
+        {name: _typed(table[name]) if name in present else _column(name, rows) for name in columns}
+    )
+
+
+def _typed(values: pd.Series) -> pd.Series:
+    if values.name in TEXT_COLUMNS:
+        return values.astype(object)
+    return pd.to_numeric(values, errors="coerce").astype("float64")
+
+
+def _column(name: str, rows: int) -> pd.Series:
+    """A column of nothing."""
+    empty = None if name in TEXT_COLUMNS else np.nan
+    return pd.Series([empty] * rows, dtype=object if name in TEXT_COLUMNS else "float64")
+
+
+def _note(notes: list[str], text: str) -> None:
+    if text not in notes:
+        notes.append(text)

@@ -1,0 +1,249 @@
+"""Finds run folders and reads them, whatever state a run left them in.
+
+A folder is a run when it holds `summary.json`, or `config.yaml` and no runs below it (the folder of
+a matrix may hold a `config.yaml` of its own). What cannot be read is left out and said in
+`Run.notes`; nothing here raises for a file that a killed run left half-written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from bench.errors import SettingError
+from bench.report.frames import PartFiles, find_parts
+
+SUMMARY = "summary.json"
+CONFIG = "config.yaml"
+OUTCOMES = ("completed", "failed", "cancelled", "rejected", "unfinished")
+NO_SUMMARY = "the run ended before it wrote summary.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder. `folder` is its path below the folder that was asked for."""
+
+    path: Path
+    folder: str
+    summary: Mapping[str, Any]
+    config: Mapping[str, Any]
+    config_text: str
+    environment: Mapping[str, Any]
+    incidents: tuple[Mapping[str, Any], ...]
+    requests: PartFiles
+    timeline: PartFiles
+    unfilled: PartFiles
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self._text("name") or self.path.name
+
+    @property
+    def backend(self) -> str:
+        return self._label("backend")
+
+    @property
+    def workload(self) -> str:
+        return self._label("workload")
+
+    @property
+    def model(self) -> str:
+        return self._label("model")
+
+    @property
+    def gpu(self) -> str:
+        return self._label("gpu")
+
+    @property
+    def device(self) -> str:
+        return self._label("device")
+
+    @property
+    def time(self) -> str:
+        """`modelled` or `measured`; `unknown` where the summary is missing."""
+        return self._text("time") or "unknown"
+
+    @property
+    def status(self) -> str:
+        """`completed`, `incomplete` or `failed`; without a summary always `incomplete`."""
+        return self._text("status") or "incomplete"
+
+    @property
+    def completed(self) -> bool:
+        return self.status == "completed"
+
+    @property
+    def cause(self) -> str | None:
+        """Why the run is not completed, in a sentence; None for a completed one."""
+        if self.completed:
+            return None
+        return self._text("cause") or (NO_SUMMARY if not self.summary else "no cause was recorded")
+
+    def number(self, *keys: str) -> float | None:
+        """The summary's number at this path of keys; None where null, absent or not finite."""
+        found: Any = self.summary
+        for key in keys:
+            if not isinstance(found, Mapping):
+                return None
+            found = found.get(key)
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            return None
+        return float(found) if math.isfinite(found) else None
+
+    @cached_property
+    def request_counts(self) -> Mapping[str, int]:
+        """Requests by outcome, and `sent`. Without a summary: what the request files hold, which
+        has no `sent`, since requests then still open were never written."""
+        if self.summary:
+            known = {key: self.number("requests", key) for key in ("sent", *OUTCOMES)}
+            return {key: int(value) for key, value in known.items() if value is not None}
+        rows = self.requests.read(("status",), self.notes)["status"].dropna()
+        return dict(Counter(str(status) for status in rows if status in OUTCOMES))
+
+    def log_tail(self, lines: int = 12) -> str:
+        """The last lines of `run.log`; empty where there is none."""
+        try:
+            text = (self.path / "run.log").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _text(self, key: str) -> str | None:
+        value = self.summary.get(key)
+        return str(value) if value not in (None, "") else None
+
+    def _label(self, key: str) -> str:
+        return self._text(key) or _configured_name(self.config, key) or "unknown"
+
+
+def load_runs(directory: Path) -> list[Run]:
+    """Every run in `directory`, at any depth, ordered by its path.
+
+    Raises SettingError where `directory` is not a folder or holds no run.
+    """
+    if not directory.is_dir():
+        raise SettingError(
+            f"report: {directory} is not a folder; give the folder of a run or one above it."
+        )
+    runs = [_load_run(path, directory) for path in _run_folders(directory)]
+    if not runs:
+        raise SettingError(
+            f"report: {directory} holds no run (a folder with {SUMMARY} or {CONFIG}); "
+            "give a folder that `fragbench run` or `fragbench matrix` wrote."
+        )
+    return runs
+
+
+def _run_folders(directory: Path) -> Iterator[Path]:
+    """Run folders in `directory`, by path. Hidden folders (Hydra's `.hydra`) are passed over."""
+    if (directory / SUMMARY).is_file():
+        yield directory
+        return
+    below = sorted(p for p in _listed(directory) if p.is_dir() and not p.name.startswith("."))
+    found = False
+    for path in below:
+        if path.is_symlink():
+            continue
+        for run in _run_folders(path):
+            found = True
+            yield run
+    if not found and (directory / CONFIG).is_file():
+        yield directory
+
+
+def _listed(directory: Path) -> list[Path]:
+    try:
+        return [directory / name for name in os.listdir(directory)]
+    except OSError:
+        return []
+
+
+def _load_run(path: Path, root: Path) -> Run:
+    notes: list[str] = []
+    config_text, config = _read_config(path / CONFIG, notes)
+    return Run(
+        path=path,
+        folder=path.relative_to(root).as_posix(),
+        summary=_read_json(path / SUMMARY, notes),
+        config=config,
+        config_text=config_text,
+        environment=_read_json(path / "environment.json", notes),
+        incidents=_read_lines(path / "incidents.jsonl", notes),
+        requests=find_parts(path, "requests", notes),
+        timeline=find_parts(path, "timeline", notes),
+        unfilled=find_parts(path, "unfilled", notes),
+        notes=notes,
+    )
+
+
+def _read_json(path: Path, notes: list[str]) -> Mapping[str, Any]:
+    """The object in `path`; empty, with a note, where there is none that can be read."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        notes.append(f"{path.name} is missing")
+        return {}
+    except (OSError, ValueError):
+        notes.append(f"{path.name} could not be read")
+        return {}
+    if isinstance(value, dict):
+        return value
+    notes.append(f"{path.name} does not hold an object")
+    return {}
+
+
+def _read_config(path: Path, notes: list[str]) -> tuple[str, Mapping[str, Any]]:
+    """`config.yaml` as written and as parsed."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        value = yaml.safe_load(text)
+    except FileNotFoundError:
+        notes.append(f"{path.name} is missing")
+        return "", {}
+    except OSError:
+        notes.append(f"{path.name} could not be read")
+        return "", {}
+    except yaml.YAMLError:
+        notes.append(f"{path.name} is not whole: shown as it is, not used")
+        return text, {}
+    return text, value if isinstance(value, dict) else {}
+
+
+def _read_lines(path: Path, notes: list[str]) -> tuple[Mapping[str, Any], ...]:
+    """The objects of a JSON Lines file. No file means no incident."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    found, broken = [], 0
+    for line in filter(str.strip, text.splitlines()):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            value = None
+        if isinstance(value, dict):
+            found.append(value)
+        else:
+            broken += 1
+    if broken:
+        notes.append(f"{path.name}: {broken} line(s) could not be read and were left out")
+    return tuple(found)
+
+
+def _configured_name(config: Mapping[str, Any], key: str) -> str | None:
+    """The name of a config group: a plain value, its `name`, or the module of its `_target_`."""
+    value = config.get(key)
+    if isinstance(value, dict):
+        target = str(value.get("_target_", "")).split(".")
+        value = value.get("name") or (target[-2] if len(target) > 1 else None)
+    return str(value) if value else None

@@ -1,0 +1,236 @@
+"""The parts of the report's page, each a function from runs to HTML."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from bench.report import quantities as q
+from bench.report.drawing import Picture
+from bench.report.finding import finding
+from bench.report.groups import by_workload, common, labels, times
+from bench.report.quantities import Quantity
+from bench.report.results import OUTCOMES, Run
+from bench.report.tables import BEST_CLASS, UNDEFINED, formulas, quantity_table, run_name, table
+
+OVERVIEW = (
+    q.REQUESTS["completed"], q.REQUESTS["sent"], q.REQUESTS_PER_S, q.OUTPUT_TOKENS_PER_S,
+    q.TTFT["p50"], q.TTFT["p99"], q.TPOT["p50"], q.E2E["p50"], q.BATCH_MEAN, q.BOUND_TIME,
+    q.SHARES["token_states"], q.HELD_WASTE, q.PREEMPTIONS, q.OOMS,
+)  # fmt: skip
+WASTE = (q.BOUND_TIME, *q.SHARES.values(), q.HELD_WASTE)
+LATENCY = (*q.TTFT.values(), *q.TPOT.values(), *q.E2E.values(), q.NORMALIZED_LATENCY)
+THROUGHPUT = (
+    q.REQUESTS_PER_S, q.OUTPUT_TOKENS_PER_S, q.TOTAL_TOKENS_PER_S, q.BATCH_MEAN, q.BATCH_MAX,
+    q.BOUND_BATCH, q.PREEMPTIONS, q.SIMULATED, q.WALL,
+)  # fmt: skip
+ALLOCATOR = (q.PEAK_RESERVED, q.OOMS, q.RETRIES)
+FIRST_INCIDENTS = 3
+INCIDENT_FIELDS = (
+    "kind", "first_s", "request_id", "wanted_tokens", "refusals", "waited_s", "preempted_request",
+    "error", "time_s", "count",
+)  # fmt: skip
+BEST_MARK = (
+    '<p class="notes">\N{BLACK RIGHT-POINTING SMALL TRIANGLE} best among the completed runs that '
+    "differ only in the backend's and the allocator's settings.</p>"
+)
+
+TIME_MEANING = {
+    "modelled": "Times are modelled: a cost model on a virtual clock, not a stopwatch.",
+    "measured": "Times are measured.",
+    "measured and modelled": "Some times are modelled, some measured: each run says which.",
+}
+
+
+def finding_html(runs: Sequence[Run]) -> str:
+    """The first sentence; where nothing can be compared, that."""
+    found = finding(runs)
+    if found is None:
+        text = "No two completed runs of the same traffic are here, so nothing is compared."
+        return f'<p class="finding none">{text}</p>'
+    details = "".join(f"<li>{escape(text)}</li>" for text in found.details)
+    rest = f'<ul class="finding-details">{details}</ul>' if details else ""
+    return f'<p class="finding">{escape(found.headline)}</p>{rest}'
+
+
+def setting_html(runs: Sequence[Run]) -> str:
+    """What was run, in one line, and what kind of time it was."""
+    facts = [f"{len(runs)} run{'s' if len(runs) > 1 else ''}"]
+    facts += [common(run.model for run in runs), common(run.gpu for run in runs)]
+    facts.append(f"device {common(run.device for run in runs)}")
+    meaning = TIME_MEANING.get(times(runs), "")
+    line = " · ".join(map(escape, facts))
+    return f'<p class="setting">{line}. <strong>{meaning}</strong></p>'
+
+
+def problems_html(runs: Sequence[Run]) -> str:
+    """Runs that did not complete, with causes; empty where all did."""
+    bad = [run for run in runs if not run.completed]
+    if not bad:
+        return ""
+    items = "".join(
+        f"<li><b>{escape(run.name)}</b>: {escape('; '.join([_ending(run), *run.notes]))}</li>"
+        for run in bad
+    )
+    return (
+        f'<aside class="problems"><p>{len(bad)} of {len(runs)} runs did not complete. '
+        f"What they left is shown and not compared.</p><ul>{items}</ul></aside>"
+    )
+
+
+def _ending(run: Run) -> str:
+    return f"{run.status}: {run.cause}"
+
+
+def tables_html(runs: Sequence[Run], columns: Sequence[Quantity], figure: str = "") -> str:
+    """One table a workload, a figure of the same numbers, and the formulas of the columns."""
+    tables = "".join(
+        quantity_table(group, columns, f"workload {workload}")
+        for workload, group in by_workload(runs).items()
+    )
+    return tables + (BEST_MARK if BEST_CLASS in tables else "") + figure + formulas(columns)
+
+
+def picture_html(picture: Picture) -> str:
+    """A figure, inlined, in the theme the reader's system asks for."""
+    light, dark = (base64.b64encode(image).decode() for image in (picture.light, picture.dark))
+    return (
+        '<figure><div class="image"><picture>'
+        '<source media="screen and (prefers-color-scheme: dark)" '
+        f'srcset="data:image/png;base64,{dark}">'
+        f'<img src="data:image/png;base64,{light}" alt="{escape(picture.text)}" '
+        f'width="{picture.width_px}" height="{picture.height_px}"></picture></div>'
+        f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+    )
+
+
+def requests_html(runs: Sequence[Run]) -> str:
+    """Every request accounted for, and why those that failed did."""
+    columns = [q.REQUESTS[key] for key in (*OUTCOMES, "sent")]
+    heads = "".join(f'<th scope="col">{escape(c.heading)}</th>' for c in columns)
+    parts = []
+    for workload, group in by_workload(runs).items():
+        rows = [_request_row(run, label) for run, label in zip(group, labels(group), strict=True)]
+        header = f'<th scope="col">run</th>{heads}<th scope="col">accounted for</th>'
+        parts.append(table(f"workload {workload}", header, rows))
+    causes = "".join(_request_causes(run) for run in runs)
+    return "".join(parts) + (f"<ul>{causes}</ul>" if causes else "") + formulas(columns)
+
+
+def _request_row(run: Run, label: str) -> str:
+    counts = run.request_counts
+    cells = [
+        f"<td>{counts[key]:,}</td>" if key in counts else f"<td>{UNDEFINED}</td>"
+        for key in (*OUTCOMES, "sent")
+    ]
+    return f'<tr><th scope="row">{run_name(run, label)}</th>{"".join(cells)}{_balance(counts)}</tr>'
+
+
+def _balance(counts: Mapping[str, int]) -> str:
+    if "sent" not in counts:
+        return '<td class="bad">unknown: the run did not finish</td>'
+    difference = counts["sent"] - sum(counts.get(key, 0) for key in OUTCOMES)
+    if difference == 0:
+        return "<td>all</td>"
+    return f'<td class="bad">off by {difference:+,}</td>'
+
+
+def _request_causes(run: Run) -> str:
+    """The commonest causes among a run's requests that were not completed."""
+    if not any(run.request_counts.get(key) for key in OUTCOMES[1:]):
+        return ""
+    rows = run.requests.read(("status", "cause"), run.notes)
+    pairs = zip(rows["status"], rows["cause"], strict=True)
+    causes = Counter(f"{s}: {c}" for s, c in pairs if s != "completed" and isinstance(c, str))
+    said = "; ".join(f"{text} ({count:,})" for text, count in causes.most_common(3))
+    return f"<li><b>{escape(run.name)}</b>: {escape(said)}</li>" if said else ""
+
+
+def incidents_html(runs: Sequence[Run]) -> str:
+    """How many incidents each run had, of which kinds, and its first few."""
+    items = []
+    for run in runs:
+        count = run.number("incidents")
+        total = len(run.incidents) if count is None else int(count)
+        kinds = Counter(str(i["kind"]) for i in run.incidents if "kind" in i)
+        said = ", ".join(f"{kind} {number:,}" for kind, number in kinds.most_common())
+        shown = "".join(f"<li>{escape(_incident(i))}</li>" for i in run.incidents[:FIRST_INCIDENTS])
+        first = f"<ol>{shown}</ol>" if shown else ""
+        kinds_said = f" ({escape(said)})" if said else ""
+        items.append(f"<li><b>{escape(run.name)}</b>: {total:,}{kinds_said}{first}</li>")
+    return f'<ul class="incidents">{"".join(items)}</ul>'
+
+
+def _incident(incident: Mapping[str, Any]) -> str:
+    """What happened to whom; the state of memory that goes with it stays in the file."""
+    told = {key: incident[key] for key in INCIDENT_FIELDS if incident.get(key) is not None}
+    return _flat(told or incident)
+
+
+def details_html(runs: Sequence[Run]) -> str:
+    """Settings and versions of every run, folded."""
+    return "".join(_run_details(run) for run in runs)
+
+
+def _run_details(run: Run) -> str:
+    facts = {
+        "folder": run.folder, "status": run.status, "cause": run.cause, "backend": run.backend,
+        "workload": run.workload, "model": run.model, "GPU": run.gpu, "device": run.device,
+        "time": run.time, **_memory_facts(run),
+    }  # fmt: skip
+    blocks = [_definitions({k: v for k, v in facts.items() if v is not None})]
+    if run.notes:
+        notes = "".join(f"<li>{escape(note)}</li>" for note in run.notes)
+        blocks.append(f"<h4>Missing or left out</h4><ul>{notes}</ul>")
+    if run.environment:
+        blocks.append(f"<h4>Versions</h4>{_definitions(run.environment)}")
+    if run.config_text:
+        blocks.append(f"<h4>config.yaml</h4><pre>{escape(run.config_text)}</pre>")
+    if not run.completed and (tail := run.log_tail()):
+        blocks.append(f"<h4>Last lines of run.log</h4><pre>{escape(tail)}</pre>")
+    return f"<details><summary>{escape(run.name)}</summary>{''.join(blocks)}</details>"
+
+
+def _memory_facts(run: Run) -> dict[str, str | None]:
+    """The sizes that a run was set up with."""
+    sizes = {"KV budget B": "kv_budget_bytes", "weights": "weights_bytes",
+             "profiled activation peak": "activation_peak_bytes"}  # fmt: skip
+    said: dict[str, str | None] = {
+        name: f"{value / q.GIB:,.2f} GiB"
+        for name, key in sizes.items()
+        if (value := run.number(key)) is not None
+    }
+    per_token = run.number("kv_bytes_per_token")
+    said["KV a token"] = None if per_token is None else f"{per_token:,.0f} bytes"
+    calls = run.summary.get("allocator")
+    if isinstance(calls, dict) and isinstance(calls.get("driver_calls"), dict):
+        said["driver calls"] = _flat(calls["driver_calls"]) or "none"
+    return said
+
+
+def _definitions(facts: Mapping[str, Any]) -> str:
+    items = "".join(
+        f"<dt>{escape(str(key))}</dt><dd>{escape(_said(value))}</dd>"
+        for key, value in facts.items()
+    )
+    return f'<dl class="facts">{items}</dl>'
+
+
+def _flat(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}: {_said(value)}" for key, value in values.items())
+
+
+def _said(value: Any) -> str:
+    """A value of a file as text; floats with no more digits than anyone reads."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def pictures_html(pictures: Iterable[Picture]) -> str:
+    """Several figures, one below the other."""
+    return "".join(map(picture_html, pictures))

@@ -1,0 +1,1 @@
+"""Hydra configuration: one folder a group, one file an option."""

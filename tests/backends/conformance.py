@@ -1,0 +1,137 @@
+"""What every strategy must do, whatever it does: run by tests on host memory and, through a
+process of its own, on the virtual GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.base import Backend, Demand, KvLayout
+from backends.bucketed import Bucketed
+from backends.contiguous import Contiguous
+from backends.paged import Paged
+
+MAX_MODEL_LEN = 512
+LAYERS = 2
+TOKEN_BYTES = 2 * LAYERS * 4096  # K and V of 4 KiB a layer
+
+STRATEGIES: dict[str, Callable[[], Backend]] = {
+    "contiguous_max": lambda: Contiguous(reserve="max"),
+    "contiguous_max_sequence": lambda: Contiguous(reserve="max", layout="sequence"),
+    "contiguous_pow2": lambda: Contiguous(reserve="pow2"),
+    "contiguous_oracle": lambda: Contiguous(reserve="oracle"),
+    "contiguous_grow": lambda: Contiguous(reserve="grow"),
+    "buddy_max": lambda: Contiguous(reserve="max", arena="buddy"),
+    "buddy_pow2": lambda: Contiguous(reserve="pow2", arena="buddy"),
+    "buddy_oracle": lambda: Contiguous(reserve="oracle", arena="buddy"),
+    "bucketed": lambda: Bucketed(),
+    "bucketed_own": lambda: Bucketed(buckets=[48, 100, 333]),
+    "paged": lambda: Paged(),
+    "paged_1": lambda: Paged(block_size=1),
+    "paged_watermark": lambda: Paged(block_size=32, watermark=0.1),
+}
+
+# The second budget is no whole number of anything: slots, blocks, pages.
+BUDGETS = (64 << 20, (41 << 20) + 12_345)
+
+
+def started(name: str, budget: int, device: str) -> Backend:
+    """A strategy with its memory."""
+    backend = STRATEGIES[name]()
+    layout = KvLayout(
+        layers=LAYERS,
+        token_bytes=TOKEN_BYTES,
+        max_model_len=MAX_MODEL_LEN,
+        budget_bytes=budget,
+        device=device,  # type: ignore[arg-type]
+    )
+    backend.start(layout)
+    return backend
+
+
+# What to do next: a new sequence of some prompt and output, tokens for one, or the end of one.
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("reserve"), st.integers(1, 300), st.integers(1, 200)),
+        st.tuples(st.just("extend"), st.integers(0, 20), st.integers(1, 60)),
+        st.tuples(st.just("free"), st.integers(0, 20), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+def check_random_life(name: str, device: str, examples: int) -> None:
+    """Random reserves, extends and frees keep the books right; freeing all restores the start."""
+
+    @settings(max_examples=examples, deadline=None, database=None)
+    @given(steps=steps, budget=st.sampled_from(BUDGETS))
+    def life(steps: list[tuple[str, int, int]], budget: int) -> None:
+        backend = started(name, budget, device)
+        empty = backend.usage()
+        model = _Model()
+        for number, (action, first, second) in enumerate(steps):
+            getattr(model, action)(backend, number, first, second)
+            _check(backend, budget, model)
+        for sequence in list(model.slots):
+            backend.free(sequence)
+        assert backend.usage() == empty
+
+    life()
+
+
+class _Model:
+    """What the sequences of a life should hold, by the words of the contract alone."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, int] = {}
+        self.tokens: dict[int, int] = {}
+        self.final: dict[int, int] = {}
+
+    def reserve(self, backend: Backend, number: int, prompt: int, output: int) -> None:
+        demand = Demand(prompt, output)
+        hold = backend.reserve(number, prompt, demand)
+        if hold is None:
+            assert self.slots or not backend.fits(Demand(MAX_MODEL_LEN, 1)), "refused when empty"
+            return
+        assert prompt <= hold.slots <= MAX_MODEL_LEN + 64
+        self.slots[number] = hold.slots
+        self.tokens[number] = prompt
+        self.final[number] = prompt + output - 1
+
+    def extend(self, backend: Backend, number: int, which: int, more: int) -> None:
+        sequence = self._pick(which)
+        if sequence is None:
+            return
+        tokens = min(self.tokens[sequence] + more, self.final[sequence], MAX_MODEL_LEN)
+        hold = backend.extend(sequence, tokens)
+        if hold is not None:
+            assert tokens <= hold.slots
+            if hold.slots <= self.slots[sequence]:
+                assert hold.copied_bytes == 0
+            assert hold.copied_bytes in (0, self.tokens[sequence] * TOKEN_BYTES)
+            self.slots[sequence], self.tokens[sequence] = hold.slots, tokens
+
+    def free(self, backend: Backend, number: int, which: int, unused: int) -> None:
+        sequence = self._pick(which)
+        if sequence is not None:
+            backend.free(sequence)
+            del self.slots[sequence], self.tokens[sequence], self.final[sequence]
+
+    def _pick(self, which: int) -> int | None:
+        return sorted(self.slots)[which % len(self.slots)] if self.slots else None
+
+
+def _check(backend: Backend, budget: int, model: _Model) -> None:
+    backend.check_integrity()
+    usage = backend.usage()
+    assert min(usage) >= 0, usage
+    assert usage.held == sum(model.slots.values()) * TOKEN_BYTES
+    assert sum(usage) == budget, usage
+
+
+def on_virtual_gpu(payload: dict[str, Any]) -> None:
+    """A job: the random life of one strategy in PyTorch's caching allocator."""
+    check_random_life(payload["strategy"], "cuda", payload["examples"])

@@ -1,0 +1,36 @@
+"""Cost constants: every file of conf/costs loads; impossible ones and misspelt keys fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigKeyError
+
+from bench.costs import CostConstants
+from bench.costs.settings import CONF, load_constants
+from bench.errors import SettingError
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "costs").glob("*.yaml")))
+def test_every_file_loads(name: str) -> None:
+    assert isinstance(load_constants(name), CostConstants)
+
+
+def test_a_misspelt_key_fails() -> None:
+    with pytest.raises(ConfigKeyError, match="cuda_maloc_us"):
+        OmegaConf.merge(OmegaConf.structured(CostConstants), {"cuda_maloc_us": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("cuda_malloc_us", -1.0),
+        ("interconnect_efficiency", 0.0),
+        ("attention_compute_efficiency", 1.5),
+    ],
+)
+def test_an_impossible_constant_is_refused_by_name(field: str, value: float) -> None:
+    with pytest.raises(SettingError, match=f"costs.{field}={value}"):
+        replace(load_constants(), **{field: value})

@@ -1,0 +1,44 @@
+"""One fork server for all tests of this folder; each job is a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bench.device.build import build_virtual_gpu
+from bench.device.gpus import load_gpu
+from bench.device.launcher import Job, Launcher
+from bench.device.virtual import allocator_environment, gpu_environment
+from bench.errors import SettingError
+
+Runner = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def launcher() -> Iterator[Launcher]:
+    try:
+        build_virtual_gpu()
+    except SettingError as error:
+        pytest.skip(str(error))
+    with Launcher("virtual", modules=("torch", "bench.device.stats")) as started:
+        yield started
+
+
+@pytest.fixture
+def on_gpu(launcher: Launcher) -> Runner:
+    """Runs a function of device_jobs on a virtual card of some GiB and returns its result."""
+
+    def run(
+        function: str, *, alloc_conf: str = "", memory_gib: float = 24.0, **payload: Any
+    ) -> Any:
+        gpu = replace(load_gpu("a100_80gb"), memory_gib=memory_gib, context_gib=0.0)
+        environment = gpu_environment(gpu) | allocator_environment(alloc_conf)
+        finished = launcher.run(Job(f"device_jobs:{function}", payload, environment))
+        if finished.status != "ok":
+            pytest.fail(f"{function}: {finished.traceback or finished.cause}", pytrace=False)
+        return finished.result
+
+    return run

@@ -1,0 +1,415 @@
+"""What the tests of the virtual GPU and of the launcher run, in forked processes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.device.job import report_progress
+from bench.device.stats import AllocatorReader, DriverCalls, external_fragmentation, hold_back
+from bench.errors import SettingError
+
+MIB = 1 << 20
+PAGE = 2 * MIB
+
+
+def tensor(mib: float) -> torch.Tensor:
+    return torch.empty(int(mib * MIB), dtype=torch.uint8, device="cuda")
+
+
+def reserved_mib() -> int:
+    return torch.cuda.memory_reserved() // MIB
+
+
+# --- facts known from real GPUs -------------------------------------------------------------------
+
+
+def sizes_in_a_private_pool(payload: dict[str, Any]) -> list[int]:
+    """Reserved MiB after 8 x 16 MiB, and after they are freed and 4 x 32 MiB are taken."""
+    with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+        small = [tensor(16) for _ in range(8)]
+        before = reserved_mib()
+        del small
+        large = [tensor(32) for _ in range(4)]
+        after = reserved_mib()
+        del large
+    return [before, after]
+
+
+def grow(payload: dict[str, Any]) -> list[int]:
+    """Reserved MiB after each of eight allocations of 16 MiB."""
+    held, sizes = [], []
+    for _ in range(8):
+        held.append(tensor(16))
+        sizes.append(reserved_mib())
+    return sizes
+
+
+def run_out_of_memory(payload: dict[str, Any]) -> str:
+    """The error's text with 60 MiB of a segment of 100 in use and nothing else."""
+    whole = tensor(100)
+    del whole
+    part = tensor(60)
+    try:
+        tensor(3 * 1024)
+    except torch.OutOfMemoryError as error:
+        return str(error)
+    finally:
+        del part
+    raise AssertionError("3 GiB fitted")
+
+
+def dump_snapshot(payload: dict[str, Any]) -> dict[str, int]:
+    torch.cuda.memory._record_memory_history(max_entries=1000)
+    held = [tensor(30), tensor(5)]
+    del held[1]
+    torch.cuda.memory._dump_snapshot(payload["path"])
+    return {"reserved": torch.cuda.memory_reserved(), "allocated": torch.cuda.memory_allocated()}
+
+
+def allocate_bytes(payload: dict[str, Any]) -> int:
+    """What the allocator counts as allocated for a request of some bytes."""
+    held = torch.empty(payload["bytes"], dtype=torch.uint8, device="cuda")
+    allocated = torch.cuda.memory_allocated()
+    del held
+    return allocated
+
+
+def reuse_a_large_block(payload: dict[str, Any]) -> int:
+    """Reserved MiB after 200 MiB are freed and 50 taken."""
+    large = tensor(200)
+    del large
+    small = tensor(50)
+    reserved = reserved_mib()
+    del small
+    return reserved
+
+
+def collect_garbage(payload: dict[str, Any]) -> int:
+    """Reserved MiB, of 1,024, after two blocks of 300 MiB are freed and 400 taken."""
+    torch.cuda.set_per_process_memory_fraction(0.9)  # at 1 PyTorch never collects
+    freed = [tensor(300), tensor(300)]
+    del freed
+    held = tensor(400)
+    reserved = reserved_mib()
+    del held
+    return reserved
+
+
+# --- the device -----------------------------------------------------------------------------------
+
+
+def describe_device(payload: dict[str, Any]) -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "name": properties.name,
+        "capability": [properties.major, properties.minor],
+        "multiprocessors": properties.multi_processor_count,
+        "shared_memory_per_block_optin": properties.shared_memory_per_block_optin,
+        "l2_cache": properties.L2_cache_size,
+        "total": properties.total_memory,
+        "free": torch.cuda.mem_get_info()[0],
+        "device_count": torch.cuda.device_count(),
+    }
+
+
+def fill(payload: dict[str, Any]) -> dict[str, Any]:
+    """Takes all memory in one piece, then a page too much."""
+    free = torch.cuda.mem_get_info()[0]
+    whole = torch.empty(free, dtype=torch.uint8, device="cuda")
+    left = torch.cuda.mem_get_info()[0]
+    del whole
+    torch.cuda.empty_cache()
+    try:
+        torch.empty(free + 1, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        return {"free": free, "left": left, "one_more": "refused"}
+    return {"free": free, "left": left, "one_more": "taken"}
+
+
+def addresses_of_a_random_life(payload: dict[str, Any]) -> list[int]:
+    draw = random.Random(payload["seed"])
+    held: list[torch.Tensor] = []
+    addresses = []
+    for _ in range(500):
+        if held and draw.random() < 0.45:
+            held.pop(draw.randrange(len(held)))
+        else:
+            held.append(tensor(draw.randint(1, 300) / 4))
+            addresses.append(held[-1].data_ptr())
+        if draw.random() < 0.02:
+            torch.cuda.empty_cache()
+    return addresses
+
+
+def read_values_back(payload: dict[str, Any]) -> dict[str, Any]:
+    pinned = torch.arange(4).pin_memory()
+    there_and_back = torch.arange(4).cuda().cpu()
+    return {
+        "pinned": pinned.is_pinned(),
+        "pinned_values": pinned.tolist(),
+        "pageable_is_pinned": torch.arange(4).is_pinned(),
+        "device_values": there_and_back.tolist(),
+        "item": torch.ones(1, device="cuda").item(),
+    }
+
+
+def capture_a_graph(payload: dict[str, Any]) -> int:
+    source = tensor(1)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = source + source
+    graph.replay()
+    assert result.shape == source.shape
+    return DriverCalls().read()["graph_launch"]
+
+
+# --- the driver's interface -----------------------------------------------------------------------
+
+SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_SUPPORTED = 0, 1, 2, 801
+
+
+def free_memory_twice(payload: dict[str, Any]) -> list[int]:
+    """The errors of freeing memory, freeing it again, and freeing what never was."""
+    cuda = ctypes.CDLL(None)
+    pointer = ctypes.c_void_p()
+    assert cuda.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(1)) == SUCCESS
+    inside = ctypes.c_void_p((pointer.value or 0) + 512)
+    nowhere = ctypes.c_void_p(4096)
+    return [cuda.cudaFree(each) for each in (inside, pointer, pointer, nowhere, None)]
+
+
+def map_memory(payload: dict[str, Any]) -> dict[str, int]:
+    """Physical memory lives while its handle or a mapping does, and misuse is refused."""
+    cuda = ctypes.CDLL(None)
+    address, handle = ctypes.c_uint64(), ctypes.c_uint64()
+    size = ctypes.c_size_t(4 * PAGE)
+    part = ctypes.c_size_t(PAGE)
+
+    def used_pages() -> int:
+        free, total = torch.cuda.mem_get_info()
+        return (total - free) // PAGE
+
+    def map_at(page: int) -> int:
+        place = ctypes.c_uint64(address.value + page * PAGE)
+        return int(cuda.cuMemMap(place, part, ctypes.c_size_t(0), handle, ctypes.c_uint64(0)))
+
+    found: dict[str, int] = {}
+    cuda.cuMemAddressReserve(ctypes.byref(address), size, ctypes.c_size_t(0), None, None)
+    cuda.cuMemCreate(ctypes.byref(handle), part, None, ctypes.c_uint64(0))
+    found["after_create"] = used_pages()
+    found["map"] = map_at(1)
+    found["map_again"] = map_at(1)
+    found["map_outside"] = map_at(4)
+    second = ctypes.c_uint64(address.value + PAGE)
+    found["access"] = cuda.cuMemSetAccess(second, part, None, ctypes.c_size_t(1))
+    found["access_unmapped"] = cuda.cuMemSetAccess(address, part, None, ctypes.c_size_t(1))
+    found["release"] = cuda.cuMemRelease(handle)
+    found["release_again"] = cuda.cuMemRelease(handle)
+    found["after_release"] = used_pages()
+    found["free_while_mapped"] = cuda.cuMemAddressFree(address, size)
+    found["unmap"] = cuda.cuMemUnmap(second, part)
+    found["unmap_again"] = cuda.cuMemUnmap(second, part)
+    found["after_unmap"] = used_pages()
+    found["free"] = cuda.cuMemAddressFree(address, size)
+    found["free_again"] = cuda.cuMemAddressFree(address, size)
+    too_much = ctypes.c_size_t(1 << 45)
+    found["create_too_much"] = cuda.cuMemCreate(
+        ctypes.byref(handle), too_much, None, ctypes.c_uint64(0)
+    )
+    return found
+
+
+def reserve_for_ever(payload: dict[str, Any]) -> int:
+    """Reserves and frees 100 GiB of addresses 5,000 times, in sizes that differ."""
+    cuda = ctypes.CDLL(None)
+    address = ctypes.c_uint64()
+    for turn in range(5000):
+        size = ctypes.c_size_t((50_000 + turn) * PAGE)
+        if cuda.cuMemAddressReserve(ctypes.byref(address), size, None, None, None):
+            return turn
+        cuda.cuMemAddressFree(address, size)
+    return 5000
+
+
+def call_unknown_function(payload: dict[str, Any]) -> list[int]:
+    cuda = ctypes.CDLL(None)
+    function = ctypes.c_void_p()
+    found = cuda.cuGetProcAddress(b"cuNoSuchThing", ctypes.byref(function), 13000, 0)
+    return [found, ctypes.CFUNCTYPE(ctypes.c_int)(function.value or 0)()]
+
+
+# --- statistics -----------------------------------------------------------------------------------
+
+
+def read_statistics(payload: dict[str, Any]) -> dict[str, Any]:
+    """Blocks of 16 MiB in use, free and in use, and 100 MiB free after them."""
+    reader = AllocatorReader()
+    first, middle, last, own = tensor(16), tensor(16), tensor(16), tensor(100)
+    del middle, own
+    stats = reader.read()
+    largest = reader.largest_free_bytes()
+    flat = torch.cuda.memory_stats()
+    del first, last
+    return {
+        "stats": {name: getattr(stats, name) for name in stats.__slots__},
+        "total_free": stats.total_free_bytes,
+        "largest": largest,
+        "index": external_fragmentation(largest, stats.total_free_bytes),
+        "flat": {
+            "allocated_bytes": flat["allocated_bytes.all.current"],
+            "requested_bytes": flat["requested_bytes.all.current"],
+            "reserved_bytes": flat["reserved_bytes.all.current"],
+            "active_bytes": flat["active_bytes.all.current"],
+            "peak_reserved_bytes": flat["reserved_bytes.all.peak"],
+        },
+    }
+
+
+def find_largest_free(payload: dict[str, Any]) -> list[dict[str, int | None]]:
+    """For random states: the largest free block, how many retries PyTorch needs to serve it, and
+    how many for a little more (None: it cannot be had at all)."""
+    draw = random.Random(payload["seed"])
+    reader = AllocatorReader()
+    held: list[torch.Tensor] = []
+    found = []
+    for _ in range(payload["states"]):
+        for _ in range(30):
+            if held and draw.random() < 0.5:
+                held.pop(draw.randrange(len(held)))
+            else:
+                with suppress(torch.OutOfMemoryError):
+                    held.append(tensor(2 * draw.randint(6, 60)))
+        largest = reader.largest_free_bytes()
+        retries = [retries_to_serve(reader, largest), retries_to_serve(reader, largest + 20 * MIB)]
+        found.append({"largest": largest, "retries": retries[0], "retries_for_more": retries[1]})
+    return found
+
+
+def retries_to_serve(reader: AllocatorReader, n_bytes: int) -> int | None:
+    before = reader.read().num_alloc_retries
+    try:
+        torch.empty(n_bytes, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        return None
+    return reader.read().num_alloc_retries - before
+
+
+def leave_little(payload: dict[str, Any]) -> dict[str, Any]:
+    """Memory that PyTorch finds before, while and after most is held back."""
+    before = torch.cuda.mem_get_info()[0]
+    with hold_back(before - 100 * MIB):
+        during = torch.cuda.mem_get_info()[0]
+        try:
+            tensor(101)
+            outcome = "taken"
+        except torch.OutOfMemoryError:
+            outcome = "refused"
+    after = torch.cuda.mem_get_info()[0]
+    try:
+        hold_back(after + PAGE)
+        error = ""
+    except SettingError as caught:
+        error = str(caught)
+    return {
+        "before": before,
+        "during": during,
+        "after": after,
+        "outcome": outcome,
+        "error": error,
+    }
+
+
+def count_driver_calls(payload: dict[str, Any]) -> dict[str, Any]:
+    calls = DriverCalls()
+    before = calls.read()
+    held = [tensor(20), tensor(20)]
+    del held
+    torch.cuda.empty_cache()
+    torch.cuda.synchronize()
+    after = calls.read()
+    changed = {kind: after[kind] - before[kind] for kind in after if after[kind] != before[kind]}
+    return {"changed": changed, "peak": calls.peak_bytes}
+
+
+# --- how a job can end ----------------------------------------------------------------------------
+
+
+def echo(payload: dict[str, Any]) -> dict[str, Any]:
+    print("to the log")
+    print("and errors", file=sys.stderr)
+    return payload
+
+
+def environment(payload: dict[str, Any]) -> dict[str, Any]:
+    """What this process and one that it starts find in their environment."""
+    names = ["LD_PRELOAD", "PYTHONPATH", "PYTORCH_ALLOC_CONF"]
+    ask = f"import json, os; print(json.dumps([os.environ.get(n) for n in {names}]))"
+    child = subprocess.run([sys.executable, "-c", ask], capture_output=True, check=True)
+    return {
+        "own": dict(zip(names, (os.environ.get(n) for n in names), strict=True)),
+        "child": dict(zip(names, json.loads(child.stdout), strict=True)),
+    }
+
+
+def report_steps(payload: dict[str, Any]) -> str:
+    for step in range(payload["steps"]):
+        report_progress({"step": step, "filler": "x" * payload.get("filler", 0)})
+    return "done"
+
+
+def refuse(payload: dict[str, Any]) -> None:
+    raise SettingError("rate=-1 must be above 0")
+
+
+def fail(payload: dict[str, Any]) -> None:
+    raise ZeroDivisionError("by nought")
+
+
+def return_what_json_cannot_hold(payload: dict[str, Any]) -> object:
+    return {"a": object()}
+
+
+def die(payload: dict[str, Any]) -> None:
+    os.kill(os.getpid(), payload["signal"])
+    time.sleep(60)
+
+
+def crash_natively(payload: dict[str, Any]) -> None:
+    ctypes.string_at(8)
+
+
+def leave(payload: dict[str, Any]) -> None:
+    os._exit(3)
+
+
+def sleep(payload: dict[str, Any]) -> None:
+    """Starts a process of its own, says which, and sleeps."""
+    if payload.get("ignore"):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    started = subprocess.Popen(["sleep", "600"])
+    report_progress({"pids": [os.getpid(), started.pid]})
+    time.sleep(600)
+
+
+def clean_up_when_interrupted(payload: dict[str, Any]) -> None:
+    report_progress({})
+    try:
+        time.sleep(600)
+    finally:
+        Path(payload["path"]).write_text("kept")
+
+
+def start_and_leave(payload: dict[str, Any]) -> int:
+    return subprocess.Popen(["sleep", "600"]).pid

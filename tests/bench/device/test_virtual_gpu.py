@@ -1,0 +1,172 @@
+"""The virtual GPU: facts known from real ones, and what it must keep."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from conftest import Runner
+
+from bench.device.gpus import gpu_names, load_gpu
+from bench.device.launcher import Job, Launcher
+from bench.device.virtual import gpu_environment
+
+MIB = 1 << 20
+GIB = 1 << 30
+EXPANDABLE = "expandable_segments:True"
+
+
+@pytest.mark.parametrize(
+    ("alloc_conf", "reserved"),
+    [
+        # Segments of 16 MiB cannot serve 32 MiB, and a private pool's are not given back.
+        ("expandable_segments:False", [128, 256]),
+        # Eight blocks of 16 MiB need seven steps of 20 MiB; freed, they are one block again.
+        (EXPANDABLE, [140, 140]),
+    ],
+)
+def test_a_private_pool_grows_as_on_a_real_gpu(
+    on_gpu: Runner, alloc_conf: str, reserved: list[int]
+) -> None:
+    assert on_gpu("sizes_in_a_private_pool", alloc_conf=alloc_conf) == reserved
+
+
+def test_expandable_segments_map_20_mib_at_a_time(on_gpu: Runner) -> None:
+    grown = on_gpu("grow", alloc_conf=EXPANDABLE)
+    assert grown == [20, 40, 60, 80, 80, 100, 120, 140]
+
+
+def test_segments_of_16_mib_are_taken_one_by_one_without_expandable_segments(
+    on_gpu: Runner,
+) -> None:
+    assert on_gpu("grow") == [16 * n for n in range(1, 9)]
+
+
+def test_running_out_of_memory_says_what_is_held_and_by_whom(on_gpu: Runner) -> None:
+    text = on_gpu("run_out_of_memory", memory_gib=2)
+    # 2 GiB less a segment of 100 MiB is 1.90 GiB.
+    assert text.startswith(
+        "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 2.00 GiB of "
+        "which 1.90 GiB is free. Including non-PyTorch memory, this process has 100.00 MiB memory "
+        "in use. Of the allocated memory 60.00 MiB is allocated by PyTorch, and 40.00 MiB is "
+        "reserved by PyTorch but unallocated."
+    )
+
+
+def test_a_snapshot_loads_again(on_gpu: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "memory_snapshot.pickle"
+    held = on_gpu("dump_snapshot", path=str(path))
+    snapshot = pickle.loads(path.read_bytes())
+    segments = snapshot["segments"]
+    assert sum(s["total_size"] for s in segments) == held["reserved"]
+    assert sum(s["allocated_size"] for s in segments) == held["allocated"] == 30 * MIB
+    actions = [entry["action"] for entry in snapshot["device_traces"][0]]
+    assert actions.count("alloc") == 2
+    assert actions.count("free_completed") == 1
+
+
+def test_roundup_power2_divisions_rounds_requests_up(on_gpu: Runner) -> None:
+    # Without the setting requests are rounded to 512; with it to a quarter of their power of two,
+    # here 8,192 + 2,048.
+    assert on_gpu("allocate_bytes", bytes=9000) == 9216
+    rounded = on_gpu("allocate_bytes", bytes=9000, alloc_conf="roundup_power2_divisions:4")
+    assert rounded == 10240
+
+
+def test_max_split_size_keeps_large_blocks_whole(on_gpu: Runner) -> None:
+    assert on_gpu("reuse_a_large_block") == 200
+    assert on_gpu("reuse_a_large_block", alloc_conf="max_split_size_mb:100") == 250
+
+
+def test_garbage_collection_threshold_gives_back_unused_blocks(on_gpu: Runner) -> None:
+    assert on_gpu("collect_garbage", memory_gib=1.5) == 1000
+    conf = "garbage_collection_threshold:0.3"
+    assert on_gpu("collect_garbage", memory_gib=1.5, alloc_conf=conf) == 400
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_the_device_is_what_its_settings_say(launcher: Launcher, name: str) -> None:
+    gpu = load_gpu(name)
+    found = launcher.run(Job("device_jobs:describe_device", {}, gpu_environment(gpu))).result
+    assert found == {
+        "name": gpu.device_name,
+        "capability": [int(digit) for digit in gpu.compute_capability.split(".")],
+        "multiprocessors": gpu.multiprocessors,
+        "shared_memory_per_block_optin": gpu.shared_memory_per_block_optin,
+        "l2_cache": gpu.l2_cache_bytes,
+        "total": gpu.memory_bytes,
+        "free": gpu.usable_bytes,
+        "device_count": 1,
+    }
+
+
+@pytest.mark.parametrize("memory_gib", [0.25, 79.15, 1024.0])
+def test_capacity_is_exact(on_gpu: Runner, memory_gib: float) -> None:
+    found = on_gpu("fill", memory_gib=memory_gib)
+    whole_pages = int(memory_gib * GIB) // (2 * MIB) * (2 * MIB)
+    assert found == {"free": whole_pages, "left": 0, "one_more": "refused"}
+
+
+@pytest.mark.parametrize("alloc_conf", ["expandable_segments:False", EXPANDABLE])
+def test_addresses_depend_on_the_calls_alone(on_gpu: Runner, alloc_conf: str) -> None:
+    def life(seed: int) -> list[int]:
+        found: list[int] = on_gpu(
+            "addresses_of_a_random_life", seed=seed, memory_gib=40, alloc_conf=alloc_conf
+        )
+        return found
+
+    assert life(1) == life(1)
+    assert life(1) != life(2)
+
+
+def test_device_memory_reads_as_zeros_and_host_memory_as_it_is(on_gpu: Runner) -> None:
+    assert on_gpu("read_values_back") == {
+        "pinned": True,
+        "pinned_values": [0, 1, 2, 3],
+        "pageable_is_pinned": False,
+        "device_values": [0, 0, 0, 0],
+        "item": 0.0,
+    }
+
+
+def test_a_graph_is_captured_and_launched(on_gpu: Runner) -> None:
+    assert on_gpu("capture_a_graph") == 1
+
+
+def test_freeing_what_is_not_allocated_is_an_error(on_gpu: Runner) -> None:
+    success, invalid_value = 0, 1
+    inside, first, second, nowhere, null = on_gpu("free_memory_twice")
+    assert (first, null) == (success, success)
+    assert (inside, second, nowhere) == (invalid_value, invalid_value, invalid_value)
+
+
+def test_physical_memory_lives_while_its_handle_or_a_mapping_does(on_gpu: Runner) -> None:
+    success, invalid_value, out_of_memory = 0, 1, 2
+    assert on_gpu("map_memory") == {
+        "after_create": 1,
+        "map": success,
+        "map_again": invalid_value,
+        "map_outside": invalid_value,
+        "access": success,
+        "access_unmapped": invalid_value,
+        "release": success,
+        "release_again": invalid_value,
+        "after_release": 1,  # still mapped
+        "free_while_mapped": invalid_value,
+        "unmap": success,
+        "unmap_again": invalid_value,
+        "after_unmap": 0,
+        "free": success,
+        "free_again": invalid_value,
+        "create_too_much": out_of_memory,
+    }
+
+
+def test_addresses_never_run_out_in_a_long_life(on_gpu: Runner) -> None:
+    assert on_gpu("reserve_for_ever") == 5000
+
+
+def test_an_unknown_driver_function_answers_not_supported(on_gpu: Runner) -> None:
+    success, not_supported = 0, 801
+    assert on_gpu("call_unknown_function") == [success, not_supported]

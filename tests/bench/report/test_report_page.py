@@ -1,0 +1,178 @@
+"""The report as a whole: one page without a network, and its figures."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bench.errors import SettingError
+from bench.report.drawing import DPI, WIDTH_IN
+from bench.report.figures import waste_parts
+from bench.report.page import main, write_report
+from bench.report.palette import BACKEND_COLOURS, MEMORY_USES, backend_colour
+from bench.report.results import load_runs
+from bench.report.tables import run_name
+
+WriteRun = Callable[..., Path]
+ADDRESSES = ("src", "href", "srcset", "action", "data", "poster")
+VOID = {"meta", "img", "source", "wbr", "br"}
+
+
+class Page(HTMLParser):
+    """A parsed page: its text, the addresses it names, and whether its tags nest."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ADDRESSES]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self._open:
+            self.text += data
+
+
+def png_size(content: bytes) -> tuple[int, int]:
+    """Width and height from a PNG's header."""
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", content[16:24])
+    return width, height
+
+
+def test_the_report_writes_page_table_and_figures(matrix: Path) -> None:
+    assert len(pd.read_csv(matrix / "comparison.csv")) == 4
+    assert sorted(path.name for path in (matrix / "figures").iterdir()) == [
+        "fragmentation_over_time-a-b-script-alert-1-script-x.png",
+        "fragmentation_over_time-chat.png",
+        "latency.png",
+        "throughput.png",
+        "waste.png",
+        "waste_over_time-a-b-script-alert-1-script-x.png",
+        "waste_over_time-chat.png",
+    ]
+    assert not list(matrix.rglob("*.tmp"))
+
+
+def test_figures_are_as_wide_as_the_report(matrix: Path) -> None:
+    for path in (matrix / "figures").iterdir():
+        width, height = png_size(path.read_bytes())
+        assert width == round(WIDTH_IN * DPI)
+        assert height > 200
+
+
+def test_the_page_needs_no_network_and_holds_every_figure(matrix: Path) -> None:
+    page = Page(matrix / "report.html")
+    figures = [path.read_bytes() for path in (matrix / "figures").iterdir()]
+    images = [a for a in page.addresses if a.startswith("data:image/png;base64,")]
+    assert page.addresses == images  # nothing but inlined images
+    decoded = [base64.b64decode(image.partition(",")[2]) for image in images]
+    assert len(decoded) == 2 * len(figures)  # light and dark
+    assert set(figures) < set(decoded)
+    assert not {"script", "link", "iframe", "object"} & set(page.tags)
+
+
+def test_names_and_causes_are_escaped(matrix: Path) -> None:
+    page = Page(matrix / "report.html")
+    assert "workload a/b <script>alert(1)</script> $x" in page.text
+    assert "failed: <b>&" in page.text
+
+
+def test_runs_that_did_not_complete_are_listed_with_causes(matrix: Path) -> None:
+    text = Page(matrix / "report.html").text
+    assert "2 of 4 runs did not complete" in text
+    assert "incomplete: the run ended before it wrote summary.json" in text
+    assert "timeline/part-00001.parquet is cut short and was left out" in text
+    assert "never memory-bound" in text
+    assert "Times are modelled" in text
+
+
+def test_the_page_is_the_same_every_time(matrix: Path) -> None:
+    first = (matrix / "report.html").read_bytes()
+    page = write_report(matrix)
+    assert page == matrix / "report.html"
+    assert page.read_bytes() == first
+
+
+def test_one_run_alone_is_reported_without_a_comparison(write_run: WriteRun) -> None:
+    page = Page(write_report(write_run("run")))
+    assert "nothing is compared" in page.text
+    assert "best among" not in page.text
+
+
+def test_requests_that_do_not_add_up_are_pointed_out(write_run: WriteRun) -> None:
+    counts = {"sent": 100, "completed": 90, "failed": 4, "cancelled": 0, "rejected": 0}
+    text = Page(write_report(write_run("run", requests=counts | {"unfinished": 4}))).text
+    assert "off by +2" in text
+    assert "failed: out of memory (1)" in text
+
+
+def test_a_run_without_any_files_but_its_config_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("backend: paged\nworkload: mixed\n")
+    assert "no summary.json" in Page(write_report(tmp_path)).text
+
+
+def test_a_run_without_allocator_statistics_is_reported(write_run: WriteRun) -> None:
+    folder = write_run("run", device="cpu", time="measured", allocator=None)
+    for part in (folder / "timeline").iterdir():
+        frame = pd.read_parquet(part)
+        frame[["reserved_bytes", "allocated_bytes"]] = None
+        frame.to_parquet(part)
+    text = Page(write_report(folder)).text
+    assert "no allocator statistics with device=cpu" in text
+    assert "Times are measured." in text
+
+
+def test_a_stacked_bar_adds_up_to_one(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("a")
+    write_run("b", memory_bound=None)
+    bound, unbound = map(waste_parts, load_runs(tmp_path))
+    assert bound is not None
+    assert sum(bound) == 1.0
+    assert len(bound) == len(MEMORY_USES)
+    assert unbound is None
+
+
+def test_a_colour_means_the_same_backend_everywhere(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("a", "my_backend", "chat")
+    write_run("b", "my_backend", "code")
+    swatches = {run_name(run, run.backend) for run in load_runs(tmp_path)}
+    assert len(swatches) == 1
+    assert backend_colour("my_backend") in swatches.pop()
+    assert backend_colour("paged") == BACKEND_COLOURS["paged"]
+
+
+def test_colours_are_distinct() -> None:
+    colours = [*BACKEND_COLOURS.values(), *(use.colour for use in MEMORY_USES)]
+    assert len(set(colours)) == len(colours)
+
+
+def test_the_command_prints_the_table_and_where_the_report_is(
+    write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_run("run")
+    assert main([str(folder)]) == 0
+    assert f"Report: {folder / 'report.html'}" in capsys.readouterr().out
+
+
+def test_the_command_refuses_a_folder_without_runs(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="holds no run"):
+        main([str(tmp_path)])
+    assert list(tmp_path.iterdir()) == []

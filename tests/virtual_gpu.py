@@ -1,0 +1,31 @@
+"""Runs a function in a process of its own on the virtual GPU, for tests."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from typing import Any
+
+import pytest
+
+from bench.device.gpus import load_gpu
+from bench.device.launcher import Job, Launcher
+from bench.device.virtual import allocator_environment, gpu_environment
+
+
+@functools.cache
+def _launcher() -> Launcher:
+    launcher = Launcher("virtual", modules=("torch", "bench.run", "hypothesis"))
+    atexit.register(launcher.close)
+    return launcher
+
+
+def run_on_virtual_gpu(
+    target: str, payload: dict[str, Any], *, alloc_conf: str = "", gpu: str = "a100_80gb"
+) -> Any:
+    """What the job returned; its failure is the test's."""
+    environment = gpu_environment(load_gpu(gpu)) | allocator_environment(alloc_conf)
+    finished = _launcher().run(Job(target, payload, environment))
+    if finished.status != "ok":
+        pytest.fail(f"{target} {payload}: {finished.traceback or finished.cause}", pytrace=False)
+    return finished.result

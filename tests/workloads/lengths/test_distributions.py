@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workloads.base import WorkloadError
+from workloads.lengths.base import Lengths
+from workloads.lengths.fixed import FixedLength
+from workloads.lengths.gamma import GammaLengths
+from workloads.lengths.lognormal import LognormalLengths
+from workloads.lengths.uniform import UniformLengths
+
+DRAWS = 200_000
+ALL: list[Lengths] = [
+    FixedLength(tokens=512),
+    UniformLengths(min_tokens=10, max_tokens=20),
+    LognormalLengths(mean_tokens=161.31, cv=1.3, min_tokens=4, max_tokens=1024),
+    GammaLengths(mean_tokens=337.99, cv=0.876, max_tokens=1024),
+]
+by_class = pytest.mark.parametrize("lengths", ALL, ids=lambda each: type(each).__name__)
+WITH_MEAN = pytest.mark.parametrize("kind", [LognormalLengths, GammaLengths])
+
+
+def draw(lengths: Lengths, size: int = DRAWS, seed: int = 0) -> np.ndarray:
+    return lengths.draw(np.random.default_rng(seed), size)
+
+
+@by_class
+def test_lengths_are_whole_and_within_their_bounds(lengths: Lengths) -> None:
+    drawn = draw(lengths)
+    assert drawn.dtype == np.int64
+    assert 1 <= lengths.min_tokens <= drawn.min() <= drawn.max() <= lengths.max_tokens
+
+
+@by_class
+def test_two_draws_in_a_row_are_one_draw(lengths: Lengths) -> None:
+    rng = np.random.default_rng(3)
+    parts = [*lengths.draw(rng, 7), *lengths.draw(rng, 0), *lengths.draw(rng, 93)]
+    assert parts == draw(lengths, 100, seed=3).tolist()
+
+
+@by_class
+def test_arguments_are_by_keyword_only(lengths: Lengths) -> None:
+    parameters = list(inspect.signature(type(lengths).__init__).parameters.values())[1:]
+    assert {parameter.kind for parameter in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@WITH_MEAN
+@pytest.mark.parametrize("cv", [0.1, 0.8])
+def test_mean_and_cv_are_those_asked_for(kind: Callable[..., Lengths], cv: float) -> None:
+    drawn = draw(kind(mean_tokens=1000, cv=cv, max_tokens=10**6))
+    # the mean's standard error is 1000 cv / sqrt(200,000) <= 1.8; 4 of them
+    assert drawn.mean() == pytest.approx(1000, abs=4 * 1000 * cv / math.sqrt(DRAWS))
+    assert drawn.std() / drawn.mean() == pytest.approx(cv, rel=0.03)
+
+
+def test_lognormal_has_the_median_of_its_formula() -> None:
+    drawn = draw(LognormalLengths(mean_tokens=1000, cv=1.0, max_tokens=10**7))
+    # exp(mu) = mean / sqrt(1 + cv^2)
+    assert np.median(drawn) == pytest.approx(1000 / math.sqrt(2), rel=0.01)
+
+
+def test_gamma_of_cv_one_is_exponential() -> None:
+    drawn = draw(GammaLengths(mean_tokens=1000, cv=1.0, max_tokens=10**7))
+    assert np.median(drawn) == pytest.approx(1000 * math.log(2), rel=0.01)
+
+
+def test_uniform_gives_every_length_alike() -> None:
+    counts = np.bincount(draw(ALL[1]))[10:]
+    # 11 lengths; binomial standard deviation 129; 5 of them
+    assert np.abs(counts - DRAWS / 11).max() < 645
+
+
+@pytest.mark.parametrize(("lengths", "clipped_mean"), [(ALL[2], 156.78), (ALL[3], 328.46)])
+def test_the_clip_moves_the_sharegpt_means_as_documented(
+    lengths: Lengths, clipped_mean: float
+) -> None:
+    # docs/workloads.md: the sum over n of P(length >= n); standard error at most 0.65
+    assert draw(lengths).mean() == pytest.approx(clipped_mean, abs=2.6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FixedLength(tokens=0), "min_tokens of a fixed length is 0"),
+        (lambda: FixedLength(tokens="8"), "min_tokens of a fixed length is '8'"),
+        (lambda: UniformLengths(min_tokens=9, max_tokens=8), "max_tokens of uniform lengths is 8"),
+        (
+            lambda: GammaLengths(mean_tokens=500, cv=1, max_tokens=100),
+            "mean_tokens of gamma lengths is 500; it must be a number from 1 to 100 tokens",
+        ),
+        (lambda: GammaLengths(mean_tokens=5, cv=0, max_tokens=10), "use FixedLength"),
+        (
+            lambda: LognormalLengths(mean_tokens=5, cv=-1, max_tokens=10),
+            "cv of lognormal lengths is -1",
+        ),
+        (
+            lambda: LognormalLengths(mean_tokens=True, cv=1, max_tokens=10),
+            "mean_tokens of lognormal lengths is True",
+        ),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        make()

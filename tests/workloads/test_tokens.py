@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.base import Request, WorkloadError
+
+
+def make_request(
+    request_id: int = 0, tokens: int = 1300, ids: tuple[int, ...] = (), block: int = 512
+) -> Request:
+    return Request(request_id, 0.0, tokens, 1, prefix_ids=ids, prefix_block_tokens=block)
+
+
+def common_tokens(one: Request, two: Request, vocab_size: int = 32_000) -> int:
+    """How many leading tokens the two prompts share."""
+    pairs = zip(one.prompt_ids(vocab_size), two.prompt_ids(vocab_size), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+@given(
+    st.integers(1, 3000), st.lists(st.integers(0, 2**63 - 1), max_size=5), st.integers(2, 200_000)
+)
+def test_ids_have_the_prompts_length_and_lie_in_the_vocabulary(
+    tokens: int, ids: list[int], vocab_size: int
+) -> None:
+    prompt = make_request(5, tokens, tuple(ids)).prompt_ids(vocab_size)
+    assert prompt.shape == (tokens,)
+    assert prompt.dtype == np.int64
+    assert 0 <= prompt.min() <= prompt.max() < vocab_size
+
+
+def test_equal_leading_ids_give_equal_blocks_and_no_more() -> None:
+    one, two = make_request(1, ids=(3, 4, 8)), make_request(2, ids=(3, 4, 9))
+    assert common_tokens(one, two) == 2 * 512
+
+
+def test_the_last_partial_block_is_the_start_of_its_block() -> None:
+    whole, cut = make_request(1, tokens=1024, ids=(3, 4)), make_request(2, tokens=700, ids=(3, 4))
+    assert common_tokens(whole, cut) == 700
+
+
+def test_tokens_after_the_last_id_belong_to_the_request() -> None:
+    one, two = make_request(1, ids=(3,)), make_request(2, ids=(3,))
+    assert common_tokens(one, two) == 512
+
+
+def test_unique_prompts_differ_from_the_first_block_on() -> None:
+    starts = {tuple(make_request(n, tokens=16).prompt_ids(32_000)) for n in range(5000)}
+    assert len(starts) == 5000
+
+
+def test_a_request_id_and_a_block_id_of_the_same_number_share_nothing() -> None:
+    assert common_tokens(make_request(7), make_request(0, ids=(7,))) < 4
+
+
+def test_tokens_spread_evenly_over_the_vocabulary() -> None:
+    counts = np.bincount(make_request(1, tokens=100_000).prompt_ids(10), minlength=10)
+    # binomial(100,000, 0.1): standard deviation 95; 5 of them
+    assert np.abs(counts - 10_000).max() < 475
+
+
+def test_the_first_token_is_split_mix_64_by_hand() -> None:
+    def mix(word: int) -> int:
+        word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+        word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) % 2**64
+        return word ^ (word >> 31)
+
+    key = mix(mix(9) ^ 0x13198A2E03707344)
+    expected = [mix((key + n * 0x9E3779B97F4A7C15) % 2**64) % 32_000 for n in (1, 2, 3)]
+    assert make_request(9, tokens=3).prompt_ids(32_000).tolist() == expected
+
+
+def test_a_vocabulary_of_one_token_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="vocab_size is 1"):
+        make_request().prompt_ids(1)

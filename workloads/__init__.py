@@ -1,0 +1,1 @@
+"""What traffic asks: requests, lengths, arrivals, mixes and trace readers."""

@@ -1,0 +1,48 @@
+"""The contract between traffic and the harness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+class WorkloadError(ValueError):
+    """A workload setting or a trace that cannot be used; the message is one sentence for a user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one client asks, and the output length that it will turn out to have.
+
+    `scheduled_s` counts from the start of the workload. `output_tokens` is the true length: only
+    the oracle and pow2 policies may read it before the request ends. Two requests share the first
+    `prefix_block_tokens` tokens for each leading id that their `prefix_ids` have in common; with
+    no ids the prompt is unique to the request.
+    """
+
+    request_id: int
+    scheduled_s: float
+    prompt_tokens: int
+    output_tokens: int
+    kind: str = ""
+    prefix_ids: tuple[int, ...] = ()
+    prefix_block_tokens: int = 0
+
+    def prompt_ids(self, vocab_size: int) -> np.ndarray:
+        """Token ids of the prompt, shape (prompt_tokens,), int64, in [0, vocab_size)."""
+        from workloads.tokens import prompt_ids  # written beside this file
+
+        return prompt_ids(self, vocab_size)
+
+
+class Workload(Protocol):
+    """A source of requests. The same seed gives the same requests on every machine."""
+
+    name: str
+
+    def requests(self, seed: int) -> Iterator[Request]:
+        """Requests in order of `scheduled_s`, numbered from 0. Raises WorkloadError."""
+        ...

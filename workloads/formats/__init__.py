@@ -1,0 +1,1 @@
+"""Formats of recorded traces: one a file, known to `registry`."""

@@ -1,0 +1,1 @@
+"""How long prompts and outputs are: one distribution a file."""

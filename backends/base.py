@@ -93,8 +93,9 @@ class Backend(Protocol):
         """Whether an empty budget could hold the sequence from its first to its last token."""
         ...
 
-    def reserve(self, sequence: int, tokens: int, demand: Demand) -> Hold | None:
-        """Slots for the first `tokens` tokens of a new sequence, or None with nothing changed."""
+    def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
+        """Slots for the first `tokens` tokens of a new sequence, if `room` tokens (at least as
+        many) would fit it now; else None with nothing changed."""
         ...
 
     def extend(self, sequence: int, tokens: int) -> Hold | None:

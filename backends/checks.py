@@ -17,6 +17,5 @@ def integer(setting: str, value: object, low: int, high: int, unit: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
     raise BackendError(
-        f"{setting}={value!r} is out of range: give a whole number of {unit} "
-        f"from {low} to {high}"
+        f"{setting}={value!r} is out of range: give a whole number of {unit} from {low} to {high}"
     )

@@ -96,9 +96,10 @@ class ContiguousBuffers:
         final = demand.prompt_tokens + demand.output_tokens - 1
         return self._arena.can_ever_allocate(self._sizes(self._capped(final, demand)))
 
-    def reserve(self, sequence: int, tokens: int, demand: Demand) -> Hold | None:
+    def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
+        """A buffer cannot grow where it is, so `room` is taken at once."""
         assert sequence not in self._held, f"sequence {sequence} already holds memory"
-        slots = self._capped(tokens, demand)
+        slots = self._capped(room, demand)
         self.moves += 1
         buffers = self._arena.allocate(self._sizes(slots))
         if buffers is None:

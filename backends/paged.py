@@ -70,12 +70,12 @@ class Paged:
         final = demand.prompt_tokens + demand.output_tokens - 1
         return self._blocks(final) <= self._pool.num_usable_blocks
 
-    def reserve(self, sequence: int, tokens: int, demand: Demand) -> Hold | None:
+    def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
         assert sequence not in self._tables, f"sequence {sequence} already holds memory"
-        count = self._blocks(tokens)
         spare = self._watermark_blocks if self._tables else 0
-        if count > self._pool.num_free_blocks - spare:
+        if self._blocks(room) > self._pool.num_free_blocks - spare:
             return None
+        count = self._blocks(tokens)
         self._tables[sequence] = self._pool.take(count)
         return Hold(count * self.block_tokens)
 

@@ -32,6 +32,7 @@ class EngineSettings:
     token_budget: int | None = None  # tokens a step; prompts a step with whole prefill
     max_num_seqs: int = 256
     max_live_tokens: int | None = None
+    admit_whole_prompt: bool = True
     on_oom: str = "queue"  # queue | fail
     activation_buckets: bool | None = None
 

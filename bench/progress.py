@@ -25,9 +25,7 @@ class ProgressView:
         self._running: dict[str, tuple[float, Mapping[str, Any]]] = {}
         self._notes: list[str] = []
         self._started = time.monotonic()
-        self._live = Live(
-            console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True
-        )
+        self._live = Live(console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True)
 
     def __enter__(self) -> ProgressView:
         if self._console.is_terminal:

@@ -5,49 +5,38 @@ Everything that a user can get wrong is found before the first file is written.
 
 from __future__ import annotations
 
-import os
-import platform
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
-import torch
 import yaml
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
-from backends.base import Backend, KvLayout
+from backends.base import Backend
 from bench.config import Config, from_container
 from bench.costs import CostModel
 from bench.device.job import report_progress
-from bench.engine.activations import Activations, record
+from bench.engine.device_memory import DeviceMemory
 from bench.engine.driver import Stopped, drive
-from bench.engine.engine import Engine
+from bench.engine.engine import ActivationsDoNotFitError, Engine
 from bench.engine.executor import ModelledExecutor
 from bench.engine.incidents import IncidentLog
-from bench.engine.memory_plan import (
-    MemoryPlan,
-    check_weights_fit,
-    load_weights,
-    plan_gpu_memory,
-    plan_host_memory,
-)
+from bench.engine.limits import resolve_limits
+from bench.engine.memory_plan import MemoryPlan
 from bench.engine.scheduler import Limits
+from bench.environment import environment
 from bench.errors import SettingError
 from bench.labels import labels
 from bench.metrics import summary
 from bench.metrics.accounting import MemoryAccount
-from bench.metrics.allocator import AllocatorProbe
 from bench.metrics.recorder import Recorder
 from bench.metrics.records import write_json
 from workloads.base import Request, Workload, WorkloadError
 
-CHUNKED_TOKEN_BUDGET = 2048
 PROGRESS_S = 0.25
 
 
@@ -64,7 +53,7 @@ def run(payload: dict[str, Any]) -> None:
     first, requests = _peek(workload.requests(config.seed))
     if first is None:
         raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
-    memory = _Memory(config, backend, limits, payload["device"])
+    memory = DeviceMemory(config, backend, limits, payload["device"])
     folder = Path(payload["out"])
     folder.mkdir(parents=True, exist_ok=True)
     _write_setting_files(folder, payload, memory.plan)
@@ -78,109 +67,6 @@ def run(payload: dict[str, Any]) -> None:
     _Run(config, backend, limits, memory, folder, started, facts).go(requests)
 
 
-def resolve_limits(config: Config, backend: Backend) -> Limits:
-    """The engine's limits with what the backend prefers filled in. Raises SettingError."""
-    engine = config.engine
-    prefill = cast(Literal["whole", "chunked"], engine.prefill or backend.prefill)
-    budget = engine.token_budget
-    if prefill == "whole":
-        budget = budget or config.max_model_len
-        if budget < config.max_model_len:
-            raise SettingError(
-                f"engine.token_budget={budget} is below max_model_len={config.max_model_len} "
-                "with engine.prefill=whole, so the longest prompt could never run: raise it, "
-                "lower max_model_len or set engine.prefill=chunked."
-            )
-    else:
-        budget = budget or max(CHUNKED_TOKEN_BUDGET, engine.max_num_seqs)
-        if budget < engine.max_num_seqs:
-            raise SettingError(
-                f"engine.token_budget={budget} is below engine.max_num_seqs="
-                f"{engine.max_num_seqs}, so that not every sequence could decode: raise the "
-                "first or lower the second."
-            )
-    return Limits(
-        prefill=prefill,
-        token_budget=budget,
-        max_num_seqs=engine.max_num_seqs,
-        max_live_tokens=engine.max_live_tokens,
-        on_oom=cast(Literal["queue", "fail"], engine.on_oom),
-    )
-
-
-class _Memory:
-    """The device's memory set up for a run: weights loaded, activations known, KV started."""
-
-    def __init__(self, config: Config, backend: Backend, limits: Limits, device: str) -> None:
-        self.on_gpu = device in ("virtual", "cuda")
-        self.probe = AllocatorProbe() if self.on_gpu else None
-        self.activations: Activations | None = None
-        self.plan = (
-            self._start_gpu(config, backend, limits)
-            if self.on_gpu
-            else plan_host_memory(config)
-        )
-        self.token_bytes = config.model.kv_bytes_per_token(
-            config.kv_dtype, config.tensor_parallel
-        )
-        layout = KvLayout(
-            layers=config.model.layers,
-            token_bytes=self.token_bytes,
-            max_model_len=config.max_model_len,
-            budget_bytes=self.plan.kv_budget_bytes,
-            device="cuda" if self.on_gpu else "cpu",
-        )
-        backend.start(layout)
-        if self.probe:
-            self.probe.start()
-
-    def _start_gpu(self, config: Config, backend: Backend, limits: Limits) -> MemoryPlan:
-        usable, _ = torch.cuda.mem_get_info()
-        check_weights_fit(config, usable)
-        bucketed = config.engine.activation_buckets
-        if bucketed is None:
-            bucketed = backend.activation_buckets
-        trace = record(config.model, config.tensor_parallel)
-        self.activations = Activations(
-            trace,
-            bucketed=bucketed,
-            ages="garbage_collection_threshold" in alloc_conf(config, backend.alloc_conf),
-            driver_calls=lambda: sum(self.driver_calls().values()),
-        )
-        self.weights = load_weights(config)
-        decodes = limits.max_num_seqs if limits.prefill == "whole" else 0
-        return plan_gpu_memory(
-            config, self.activations, limits.token_budget + decodes, limits.max_num_seqs, usable
-        )
-
-    def facts(self, config: Config) -> dict[str, Any]:
-        """What summary.json says of memory's division."""
-        return {
-            "kv_budget_bytes": self.plan.kv_budget_bytes,
-            "kv_bytes_per_token": self.token_bytes,
-            "weights_bytes": self.plan.weights_bytes,
-            "workspace_bytes": self.plan.workspace_bytes,
-            "activation_peak_bytes": self.plan.activation_peak_bytes,
-            "held_back_bytes": self.plan.held_back_bytes,
-        }
-
-    def driver_calls(self) -> dict[str, int]:
-        """Driver calls by kind since the process began; none are made for host memory."""
-        return self.probe.driver_calls() if self.probe else {}
-
-    def allocator_row(self) -> dict[str, Any]:
-        """The allocator's part of a timeline row; null without one."""
-        return self.probe.row() if self.probe else {}
-
-    def allocator_counters(self) -> dict[str, Any]:
-        """The cheap part of it, for incidents."""
-        return self.probe.counters() if self.probe else {}
-
-    def allocator_summary(self) -> dict[str, Any] | None:
-        """summary.json's `allocator`; null without one."""
-        return self.probe.summary() if self.probe else None
-
-
 class _Run:
     """The engine with everything that listens to it, for one run."""
 
@@ -189,7 +75,7 @@ class _Run:
         config: Config,
         backend: Backend,
         limits: Limits,
-        memory: _Memory,
+        memory: DeviceMemory,
         folder: Path,
         started: float,
         facts: dict[str, Any],
@@ -231,7 +117,7 @@ class _Run:
             self._simulated_s = drive(
                 self._engine, requests, self._config.stop_after_s, self._on_tick
             )
-        except RuntimeError as error:  # the engine died as a real one would: keep what there is
+        except ActivationsDoNotFitError as error:  # a real engine would have died here
             self._facts |= {"status": "failed", "cause": str(error)}
             self._simulated_s = self._now
             self._engine.stop(self._now)
@@ -261,9 +147,7 @@ class _Run:
             )
 
     def _summary(self) -> dict[str, Any]:
-        figures = summary.figures(
-            self._folder, self._engine, self._recorder, self._simulated_s
-        )
+        figures = summary.figures(self._folder, self._engine, self._recorder, self._simulated_s)
         return {
             **self._facts,
             **figures,
@@ -273,11 +157,6 @@ class _Run:
             "activation_replays": self._memory.activations and self._memory.activations.replays,
             "wall_s": time.monotonic() - self._started,
         }
-
-
-def alloc_conf(config: Config, backend_conf: str) -> str:
-    """The caching allocator's settings: the strategy's, then the user's."""
-    return ",".join(part for part in (backend_conf, config.alloc_conf) if part)
 
 
 def _instantiate(section: dict[str, Any], group: str) -> Any:
@@ -317,28 +196,3 @@ def _write_setting_files(folder: Path, payload: dict[str, Any], plan: MemoryPlan
     text = yaml.safe_dump(payload["config"], sort_keys=False, allow_unicode=True)
     (folder / "config.yaml").write_text(text, encoding="utf-8")
     write_json(folder / "environment.json", environment() | {"memory": asdict(plan)})
-
-
-def environment() -> dict[str, Any]:
-    """Versions and the machine, for whoever repeats a run."""
-    return {
-        "fragbench": _version("fragbench"),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "packages": {
-            name: _version(name) for name in ("triton", "hydra-core", "numpy", "pandas", "pyarrow")
-        },
-        "platform": platform.platform(),
-        "cpus": os.cpu_count(),
-        "alloc_conf": os.environ.get("PYTORCH_ALLOC_CONF", ""),
-        "command": sys.argv,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -10,7 +10,6 @@ import torch
 from backends.arenas.base import ArenaUsage
 from backends.base import KvLayout
 
-
 SMALL_BYTES = 1 << 20
 SMALL_ROUNDING_BYTES = 512
 LARGE_ROUNDING_BYTES = 20 << 20
@@ -30,7 +29,7 @@ class CachingArena:
         self._budget_bytes = layout.budget_bytes
         self._live = 0
         self._worst_case_bytes = 0
-        torch.cuda.init()  # there are no statistics before
+        torch.cuda.init()  # type: ignore[no-untyped-call]  # there are no statistics before
         self._baseline = _read()
         self._not_kv_bytes = self._baseline.free - layout.budget_bytes
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ def record(shape: ModelShape, tensor_parallel: int) -> ActivationTrace:
     with torch.device("cuda"):
         decoder = Decoder(shape, 1, tensor_parallel).half()
     _forward(decoder, *SHAPES[0])  # takes the workspace, outside of the recording
-    recordings = [_history(lambda s=s: _forward(decoder, *s)) for s in (*SHAPES, CHECKED_SHAPE)]
+    recordings = [_history(partial(_forward, decoder, *s)) for s in (*SHAPES, CHECKED_SHAPE)]
     trace = _fit(recordings[:3])
     _check(trace, recordings[3])
     del decoder

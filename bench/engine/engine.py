@@ -24,7 +24,7 @@ from workloads.base import Request
 OnEnd = Callable[[Sequence, Status, str | None, float], None]
 
 
-class ActivationsDoNotFit(RuntimeError):
+class ActivationsDoNotFitError(RuntimeError):
     """A step's activations were refused twice: a real engine dies here."""
 
 
@@ -110,7 +110,7 @@ class Engine:
     def step(self, now: float) -> Step | None:
         """One step from `now` on; None when nothing could be scheduled.
 
-        Raises ActivationsDoNotFit.
+        Raises ActivationsDoNotFitError.
         """
         self._now = now
         plan = self._scheduler.schedule(now)
@@ -145,7 +145,7 @@ class Engine:
         youngest = self._scheduler.running[-1]
         if len(self._scheduler.running) == 1:
             self.incidents.activation_refused(now, error, None)
-            raise ActivationsDoNotFit(f"the activations of one sequence did not fit: {error}")
+            raise ActivationsDoNotFitError(f"the activations of one sequence did not fit: {error}")
         self.incidents.activation_refused(now, error, youngest.id)
         if youngest in plan.sequences:
             plan.sequences.remove(youngest)
@@ -157,7 +157,7 @@ class Engine:
         try:
             return self._execute(work), work
         except torch.OutOfMemoryError as error:
-            raise ActivationsDoNotFit(
+            raise ActivationsDoNotFitError(
                 f"the activations of a step of {work.tokens} tokens did not fit, even after the "
                 f"youngest sequence was preempted: {error}"
             ) from error

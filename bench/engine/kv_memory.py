@@ -21,9 +21,9 @@ class KvMemory:
         self._copied_bytes = 0
         self._usage: Usage | None = None
 
-    def reserve(self, sequence: Sequence, tokens: int) -> bool:
-        """Room for a new sequence's first `tokens` tokens; False when refused."""
-        hold = self.backend.reserve(sequence.id, tokens, sequence.demand)
+    def reserve(self, sequence: Sequence, tokens: int, room: int) -> bool:
+        """Slots for a new sequence's first `tokens` tokens, if `room` would fit; else False."""
+        hold = self.backend.reserve(sequence.id, tokens, room, sequence.demand)
         self._usage = None  # even a refusal can move memory about
         if hold is None:
             return False

@@ -24,13 +24,15 @@ class Limits:
     """What a step and the running set may hold.
 
     With chunked prefill `token_budget` bounds all tokens of a step; with whole-prompt prefill it
-    bounds the prompts admitted in one step, and decodes come on top.
+    bounds the prompts admitted in one step, and decodes come on top. With `admit_whole_prompt` a
+    request waits until all of its known tokens would fit, even where they come in chunks.
     """
 
     prefill: Literal["whole", "chunked"]
     token_budget: int
     max_num_seqs: int
     max_live_tokens: int | None
+    admit_whole_prompt: bool
     on_oom: Literal["queue", "fail"]
 
 
@@ -45,9 +47,7 @@ class Plan:
 class Scheduler:
     """The waiting and running queues. `end` is told of requests that fail on the way."""
 
-    def __init__(
-        self, memory: KvMemory, limits: Limits, incidents: IncidentLog, end: End
-    ) -> None:
+    def __init__(self, memory: KvMemory, limits: Limits, incidents: IncidentLog, end: End) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.memory_bound = False
@@ -128,7 +128,8 @@ class Scheduler:
         if self._refused_at_frees == self._memory.frees:
             self.memory_bound = True
             return False
-        if self._memory.reserve(sequence, tokens):
+        room = sequence.known if self._limits.admit_whole_prompt else tokens
+        if self._memory.reserve(sequence, tokens, room):
             self._incidents.admitted(sequence, now)
             return True
         self.memory_bound = True

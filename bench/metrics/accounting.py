@@ -37,7 +37,7 @@ class _Span:
 
 
 class _Hold:
-    """A sequence's memory from reserve to free. `seen` has a (sample, slots, tokens) each sample."""
+    """A sequence's memory from reserve to free; `seen` has (sample, slots, tokens) of samples."""
 
     __slots__ = ("ended_spans", "seen", "span")
 

@@ -21,9 +21,7 @@ class Recorder:
     before that step's finished sequences give back their memory.
     """
 
-    def __init__(
-        self, folder: Path, sample_interval_s: float, allocator_row: AllocatorRow
-    ) -> None:
+    def __init__(self, folder: Path, sample_interval_s: float, allocator_row: AllocatorRow) -> None:
         self.statuses: Counter[Status] = Counter()
         self.batch_max = 0
         self.sequence_s = 0.0

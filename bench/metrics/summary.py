@@ -14,9 +14,7 @@ from bench.metrics.latency import LATENCIES, distribution
 from bench.metrics.recorder import Recorder
 
 
-def figures(
-    folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
-) -> dict[str, Any]:
+def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float) -> dict[str, Any]:
     """All that traffic and memory gave, for summary.json; undefined is null."""
     requests = pd.read_parquet(folder / "requests")
     completed = requests[requests["status"] == Status.COMPLETED.value]

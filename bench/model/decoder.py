@@ -49,11 +49,12 @@ class Attention(nn.Module):
         q, k, v = qkv.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
         if self.rotary:
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        return self.o_proj(attend(q, k, v).reshape(len(x), -1))
+        attended = attend(q, k, v).reshape(len(x), -1)
+        return self.o_proj(attended)  # type: ignore[no-any-return]
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding (Su et al., 2021): x (tokens, heads, dim), cos and sin (tokens, 1, dim/2)."""
+    """Rotary embedding (Su et al., 2021): x (tokens, heads, d), cos and sin (tokens, 1, d / 2)."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
@@ -118,7 +119,7 @@ class Decoder(nn.Module):
         logits = self.lm_head(self.norm(x)[sampled_rows])
         if logits.shape[1] < self.vocab_size:  # one rank's part: room for all ranks' logits
             logits = logits.new_empty(len(logits), self.vocab_size)
-        return logits.float().argmax(dim=-1)
+        return logits.float().argmax(dim=-1)  # type: ignore[no-any-return]
 
 
 def _norm(shape: ModelShape) -> nn.Module:

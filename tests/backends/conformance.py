@@ -92,13 +92,13 @@ class _Model:
 
     def reserve(self, backend: Backend, number: int, prompt: int, output: int) -> None:
         demand = Demand(prompt, output)
-        hold = backend.reserve(number, prompt, demand)
+        hold = backend.reserve(number, max(1, prompt // 2), prompt, demand)
         if hold is None:
             assert self.slots or not backend.fits(Demand(MAX_MODEL_LEN, 1)), "refused when empty"
             return
-        assert prompt <= hold.slots <= MAX_MODEL_LEN + 64
+        assert prompt // 2 <= hold.slots <= MAX_MODEL_LEN + 64
         self.slots[number] = hold.slots
-        self.tokens[number] = prompt
+        self.tokens[number] = max(1, prompt // 2)
         self.final[number] = prompt + output - 1
 
     def extend(self, backend: Backend, number: int, which: int, more: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,7 @@ from bench.device.gpus import load_gpu
 from bench.device.launcher import Job, Launcher
 from bench.device.virtual import allocator_environment, gpu_environment
 from bench.errors import SettingError
-
-Runner = Callable[..., Any]
+from tests.bench.device.support import DEVICE_JOBS, Runner
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +35,7 @@ def on_gpu(launcher: Launcher) -> Runner:
     ) -> Any:
         gpu = replace(load_gpu("a100_80gb"), memory_gib=memory_gib, context_gib=0.0)
         environment = gpu_environment(gpu) | allocator_environment(alloc_conf)
-        finished = launcher.run(Job(f"device_jobs:{function}", payload, environment))
+        finished = launcher.run(Job(f"{DEVICE_JOBS}:{function}", payload, environment))
         if finished.status != "ok":
             pytest.fail(f"{function}: {finished.traceback or finished.cause}", pytrace=False)
         return finished.result

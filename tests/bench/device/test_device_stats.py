@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Runner
 
 from bench.device.wheel import find_torch
+from tests.bench.device.support import Runner
 
 MIB = 1 << 20
 EXPANDABLE = "expandable_segments:True"

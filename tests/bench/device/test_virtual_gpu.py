@@ -6,11 +6,11 @@ import pickle
 from pathlib import Path
 
 import pytest
-from conftest import Runner
 
 from bench.device.gpus import gpu_names, load_gpu
 from bench.device.launcher import Job, Launcher
 from bench.device.virtual import gpu_environment
+from tests.bench.device.support import DEVICE_JOBS, Runner
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -88,7 +88,7 @@ def test_garbage_collection_threshold_gives_back_unused_blocks(on_gpu: Runner) -
 @pytest.mark.parametrize("name", gpu_names())
 def test_the_device_is_what_its_settings_say(launcher: Launcher, name: str) -> None:
     gpu = load_gpu(name)
-    found = launcher.run(Job("device_jobs:describe_device", {}, gpu_environment(gpu))).result
+    found = launcher.run(Job(f"{DEVICE_JOBS}:describe_device", {}, gpu_environment(gpu))).result
     assert found == {
         "name": gpu.device_name,
         "capability": [int(digit) for digit in gpu.compute_capability.split(".")],

@@ -1,0 +1,89 @@
+"""A device's memory as a run finds it: weights loaded, activations recorded, KV started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from backends.base import Backend, KvLayout
+from bench.config import Config
+from bench.engine.activations import Activations, record
+from bench.engine.memory_plan import (
+    MemoryPlan,
+    check_weights_fit,
+    load_weights,
+    plan_gpu_memory,
+    plan_host_memory,
+)
+from bench.engine.scheduler import Limits
+from bench.metrics.allocator import AllocatorProbe
+
+
+class DeviceMemory:
+    """The device's memory set up for a run: weights loaded, activations known, KV started."""
+
+    def __init__(self, config: Config, backend: Backend, limits: Limits, device: str) -> None:
+        self.on_gpu = device in ("virtual", "cuda")
+        self.probe = AllocatorProbe() if self.on_gpu else None
+        self.activations: Activations | None = None
+        self.plan = (
+            self._start_gpu(config, backend, limits) if self.on_gpu else plan_host_memory(config)
+        )
+        self.token_bytes = config.model.kv_bytes_per_token(config.kv_dtype, config.tensor_parallel)
+        layout = KvLayout(
+            layers=config.model.layers,
+            token_bytes=self.token_bytes,
+            max_model_len=config.max_model_len,
+            budget_bytes=self.plan.kv_budget_bytes,
+            device="cuda" if self.on_gpu else "cpu",
+        )
+        backend.start(layout)
+        if self.probe:
+            self.probe.start()
+
+    def _start_gpu(self, config: Config, backend: Backend, limits: Limits) -> MemoryPlan:
+        usable, _ = torch.cuda.mem_get_info()
+        check_weights_fit(config, usable)
+        bucketed = config.engine.activation_buckets
+        if bucketed is None:
+            bucketed = backend.activation_buckets
+        trace = record(config.model, config.tensor_parallel)
+        self.activations = Activations(
+            trace,
+            bucketed=bucketed,
+            ages="garbage_collection_threshold" in (backend.alloc_conf + config.alloc_conf),
+            driver_calls=lambda: sum(self.driver_calls().values()),
+        )
+        self.weights = load_weights(config)
+        decodes = limits.max_num_seqs if limits.prefill == "whole" else 0
+        return plan_gpu_memory(
+            config, self.activations, limits.token_budget + decodes, limits.max_num_seqs, usable
+        )
+
+    def facts(self, config: Config) -> dict[str, Any]:
+        """What summary.json says of memory's division."""
+        return {
+            "kv_budget_bytes": self.plan.kv_budget_bytes,
+            "kv_bytes_per_token": self.token_bytes,
+            "weights_bytes": self.plan.weights_bytes,
+            "workspace_bytes": self.plan.workspace_bytes,
+            "activation_peak_bytes": self.plan.activation_peak_bytes,
+            "held_back_bytes": self.plan.held_back_bytes,
+        }
+
+    def driver_calls(self) -> dict[str, int]:
+        """Driver calls by kind since the process began; none are made for host memory."""
+        return self.probe.driver_calls() if self.probe else {}
+
+    def allocator_row(self) -> dict[str, Any]:
+        """The allocator's part of a timeline row; null without one."""
+        return self.probe.row() if self.probe else {}
+
+    def allocator_counters(self) -> dict[str, Any]:
+        """The cheap part of it, for incidents."""
+        return self.probe.counters() if self.probe else {}
+
+    def allocator_summary(self) -> dict[str, Any] | None:
+        """summary.json's `allocator`; null without one."""
+        return self.probe.summary() if self.probe else None

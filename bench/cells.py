@@ -190,4 +190,4 @@ def _report(folder: Path, console: Console, *, empty: bool) -> None:
         return
     print_comparison(load_runs(folder), console)
     console.print(f"Results: {folder}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"Report:  fragbench report {folder}", markup=False, soft_wrap=True)
+    console.print(f"Next: fragbench report {folder}", markup=False, soft_wrap=True)

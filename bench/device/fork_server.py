@@ -13,26 +13,29 @@ nothing that starts a thread, because a fork takes only the calling thread along
 
 from __future__ import annotations
 
-import ctypes
-import faulthandler
 import gc
 import importlib
 import json
 import os
-import select
 import selectors
 import signal
 import socket
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from bench.device.job import run_job
+from bench.device.processes import (
+    die_with,
+    has_ended,
+    kill_group,
+    outcome_of,
+    own_group,
+    redirect_output,
+)
 
-PR_SET_PDEATHSIG = 1
 _ASKING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -74,7 +77,7 @@ class ForkServer:
                     self._hear(key.data)
             self._kill_overdue()
         for child in list(self._children.values()):
-            _kill_group(child.pid)
+            kill_group(child.pid)
 
     def send(self, message: dict[str, Any]) -> None:
         """Queues a line for the other side, which may be slow to read."""
@@ -123,17 +126,16 @@ class ForkServer:
 
     def _start(self, request: dict[str, Any]) -> None:
         reader, writer = os.pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        server = os.getpid()
-        # A signal sent to the child before it is ready for one must wait, not be lost.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING_SIGNALS)
-        pid = os.fork()
-        if pid == 0:
-            self._become_job(request, writer, server)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING_SIGNALS)
-        _own_group(pid)
-        os.close(writer)
+        try:
+            pid = self._fork(request, writer)
+        except OSError as error:
+            os.close(reader)
+            outcome = {"status": "crashed", "cause": f"cannot start a process: {error}"}
+            self.send({"finished": outcome, "id": request["start"]})
+            return
+        finally:
+            os.close(writer)
+        own_group(pid)
         os.set_blocking(reader, False)
         child = _Child(request["start"], pid, os.pidfd_open(pid), reader)
         self._children[child.job] = child
@@ -141,16 +143,31 @@ class ForkServer:
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
         self.send({"started": child.job, "pid": pid})
 
-    def _become_job(self, request: dict[str, Any], writer: int, server: int) -> None:
+    def _fork(self, request: dict[str, Any], writer: int) -> int:
+        """The process id of a new process that runs a job."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        server = os.getpid()
+        # A signal sent to the child before it is ready for one must wait, not be lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING_SIGNALS)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_job(request, writer, server)
+            return pid
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING_SIGNALS)
+
+    def _become_job(self, request: dict[str, Any], writer: int, server: int) -> NoReturn:
         """In the forked process: lets go of what is the server's, runs the job, never returns."""
         status = 1
         try:
-            _own_group(0)
-            _die_with(server)
+            own_group(0)
+            die_with(server)
             self._let_go()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            _redirect_output(request["log"])
+            redirect_output(request["log"])
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING_SIGNALS)
             os.environ.update(request["environment"])
             run_job(request["target"], request["payload"], self._user_errors, writer)
@@ -171,41 +188,38 @@ class ForkServer:
     def _hear(self, child: _Child) -> None:
         if child.job not in self._children:  # its pipe and its end may come at once
             return
-        ended = _has_ended(child.pidfd)
-        at_end = self._read(child)
-        if ended:
+        if has_ended(child.pidfd):
+            while self._read(child):
+                pass
             self._finish(child)
-        elif at_end:
+        elif not self._read(child):
             self._selector.unregister(child.pipe)
 
     def _read(self, child: _Child) -> bool:
-        """Passes on the lines there are; True at the pipe's end."""
-        at_end = False
+        """Passes on some of what a job said; False if there is no more."""
         try:
-            while not at_end:
-                data = os.read(child.pipe, 1 << 16)
-                at_end = not data
-                child.unread += data
+            data = os.read(child.pipe, 1 << 16)
         except BlockingIOError:
-            pass
+            return False
+        child.unread += data
         for line in _take_lines(child.unread):
             message = json.loads(line)
             if "progress" in message:
                 self.send({"progress": message["progress"], "id": child.job})
             else:
                 child.outcome = message["outcome"]
-        return at_end
+        return bool(data)
 
     def _finish(self, child: _Child) -> None:
         del self._children[child.job]
         # What the job started and left goes with it, while its process id cannot be another's.
-        _kill_group(child.pid)
+        kill_group(child.pid)
         _, wait_status = os.waitpid(child.pid, 0)
         for descriptor in (child.pipe, child.pidfd):
             if descriptor in self._selector.get_map():
                 self._selector.unregister(descriptor)
             os.close(descriptor)
-        outcome = child.outcome or _outcome_of(os.waitstatus_to_exitcode(wait_status))
+        outcome = child.outcome or outcome_of(os.waitstatus_to_exitcode(wait_status))
         if child.stopping and outcome["status"] != "ok":
             outcome = {"status": "interrupted", "cause": "stopped on request"}
         self.send({"finished": outcome, "id": child.job})
@@ -218,17 +232,7 @@ class ForkServer:
         for child in self._children.values():
             if child.kill_at is not None and child.kill_at <= time.monotonic():
                 child.kill_at = None
-                _kill_group(child.pid)
-
-
-def _outcome_of(exit_code: int) -> dict[str, Any]:
-    """What became of a process that ended without saying."""
-    if exit_code >= 0:
-        cause = f"the process exited with code {exit_code} before its job was done"
-        return {"status": "crashed", "cause": cause, "exit_code": exit_code}
-    name = signal.Signals(-exit_code).name
-    why = " (out of host memory?)" if name == "SIGKILL" else ""
-    return {"status": "killed", "cause": f"killed by {name}{why}", "signal": name}
+                kill_group(child.pid)
 
 
 def _take_lines(buffer: bytearray) -> list[bytes]:
@@ -236,37 +240,6 @@ def _take_lines(buffer: bytearray) -> list[bytes]:
     *lines, rest = bytes(buffer).split(b"\n")
     buffer[:] = rest
     return lines
-
-
-def _has_ended(pidfd: int) -> bool:
-    return bool(select.select([pidfd], [], [], 0)[0])
-
-
-def _own_group(pid: int) -> None:
-    """Gives a job a process group. Parent and child both ask: whoever is first has done it."""
-    with suppress(PermissionError, ProcessLookupError):
-        os.setpgid(pid, pid)
-
-
-def _kill_group(pid: int) -> None:
-    with suppress(PermissionError, ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _die_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent dies."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _redirect_output(log: str | None) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    descriptor = os.open(log or os.devnull, flags, 0o644)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
-    faulthandler.enable()
 
 
 def _import(modules: Sequence[str]) -> str | None:

@@ -19,9 +19,9 @@ _channel: int | None = None
 
 
 def report_progress(data: Mapping[str, Any]) -> None:
-    """Sends something that JSON can hold to whoever waits for this job.
+    """Sends something that JSON can hold to whoever waits for this job. For one thread.
 
-    Outside a job it does nothing. It blocks while the launcher does not read.
+    Outside a job it does nothing.
     """
     if _channel is not None:
         _send(_channel, {"progress": dict(data)})

@@ -134,9 +134,16 @@ class Launcher:
         return None if self._server is None else self._server.process.pid
 
     def submit(self, job: Job) -> int:
-        """Starts a job at once, beside those that run, and returns its number."""
+        """Starts a job at once, beside those that run, and returns its number.
+
+        Raises OSError if its log cannot be written.
+        """
+        if job.log is not None:
+            job.log.touch()  # what is wrong with it is the caller's to know
         number = self._next_job
         self._next_job += 1
+        if self._server is not None and not self._pids and not self._server.is_alive():
+            self.close()
         if self._server is None:
             self._server = _Server(self._environment, self._settings)
         self._pids[number] = None
@@ -145,7 +152,7 @@ class Launcher:
             "target": job.target,
             "payload": dict(job.payload),
             "environment": dict(job.environment),
-            "log": None if job.log is None else str(job.log),
+            "log": None if job.log is None else str(job.log.absolute()),
         }
         self._server.send(request)
         return number
@@ -238,6 +245,10 @@ class _Server:
         theirs.close()
         self._unread = b""
         self._broken: str | None = None
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process.poll() is None
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Sends a line; that the server is gone is seen by receive()."""

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from rich.console import Console
-
 from bench.report import sections
-from bench.report.comparison import comparison_table, print_comparison
+from bench.report.comparison import comparison_table
 from bench.report.drawing import Picture
 from bench.report.figures import latency_picture, throughput_picture, waste_picture
+from bench.report.finding import finding
 from bench.report.groups import by_workload
 from bench.report.results import Run, load_runs
 from bench.report.timelines import timeline_pictures
 
 
 def main(argv: Sequence[str]) -> int:
-    """`fragbench report DIR`: writes the report of the runs in DIR and prints the comparison.
+    """`fragbench report DIR`: writes the report of the runs in DIR and prints what they show.
 
     Raises SettingError where DIR holds no run.
     """
@@ -37,10 +35,10 @@ def main(argv: Sequence[str]) -> int:
     directory: Path = parser.parse_args(argv).directory
     runs = load_runs(directory)
     page = _write(directory, runs)
-    # A pipe has no width of its own, and rich's guess of 80 would cut the table.
-    console = Console(width=None if sys.stdout.isatty() else 110)
-    print_comparison(runs, console)
-    console.print(f"Report: {page}", markup=False, soft_wrap=True)
+    shown = finding(runs)
+    if shown is not None:
+        print(shown.headline)
+    print(f"Report: {page}")
     return 0
 
 

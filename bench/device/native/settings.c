@@ -34,10 +34,20 @@ static void read_settings(void) {
     settings.trace = number(PREFIX "TRACE", 0) != 0;
 }
 
+/* A forked process may be given settings of its own, unless it already has memory. */
+static void forget_in_child(void) {
+    if (counters.used_bytes) return;
+    counters = (struct device_counters){0};
+    started = false;
+}
+
 void start_device(void) {
     if (__atomic_load_n(&started, __ATOMIC_ACQUIRE)) return;
     pthread_mutex_lock(&mutex);
     if (!started) {
+        static bool watching_forks;
+        if (!watching_forks) pthread_atfork(NULL, NULL, forget_in_child);
+        watching_forks = true;
         read_settings();
         counters.capacity_bytes = settings.memory_bytes;
         counters.context_bytes = settings.context_bytes;

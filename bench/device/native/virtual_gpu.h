@@ -8,9 +8,12 @@
  *   memory.c      device addresses, physical pages, capacity
  *   counters.c    what was asked of the driver, for Python and for the summary at exit
  *   properties.c  device properties and attributes
- *   runtime.c     cuda*: memory, copies, launches
+ *   host.c        copies, page-locked host memory
+ *   runtime.c     cuda*: devices, memory, copies, launches
  *   streams.c     cuda*: streams, events, graph capture
- *   driver.c      cu*: the same for the driver's interface
+ *   lookup.c      cu*: functions by name
+ *   driver.c      cu*: devices, modules, launches
+ *   driver_memory.c  cu*: memory
  *   inert.c       functions that do nothing, and those that say "not supported"
  *   matrix.c      cuBLAS and cuBLASLt, which do nothing
  *   nvml.c        a library of its own: libnvidia-ml.so.1

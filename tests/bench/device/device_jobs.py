@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 from contextlib import suppress
 from typing import Any
@@ -63,10 +64,11 @@ def run_out_of_memory(payload: dict[str, Any]) -> str:
 
 
 def dump_snapshot(payload: dict[str, Any]) -> dict[str, int]:
-    torch.cuda.memory._record_memory_history(max_entries=1000)
+    memory: Any = torch.cuda.memory
+    memory._record_memory_history(max_entries=1000)
     held = [tensor(30), tensor(5)]
     del held[1]
-    torch.cuda.memory._dump_snapshot(payload["path"])
+    memory._dump_snapshot(payload["path"])
     return {"reserved": torch.cuda.memory_reserved(), "allocated": torch.cuda.memory_allocated()}
 
 
@@ -103,7 +105,7 @@ def collect_garbage(payload: dict[str, Any]) -> int:
 
 
 def describe_device(payload: dict[str, Any]) -> dict[str, Any]:
-    properties = torch.cuda.get_device_properties(0)
+    properties: Any = torch.cuda.get_device_properties(0)
     return {
         "name": properties.name,
         "capability": [properties.major, properties.minor],
@@ -165,6 +167,24 @@ def capture_a_graph(payload: dict[str, Any]) -> int:
     graph.replay()
     assert result.shape == source.shape
     return DriverCalls().read()["graph_launch"]
+
+
+def fork_with_other_settings(payload: dict[str, Any]) -> list[float]:
+    """The card's GiB that this process finds in the driver, and one forked after that."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+
+    def ask_driver() -> float:
+        ctypes.CDLL(None).cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))
+        return total.value / (1 << 30)
+
+    own = ask_driver()
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.environ["FRAGBENCH_VGPU_MEMORY_BYTES"] = str(3 << 30)
+        os.write(writer, str(ask_driver()).encode())
+        os._exit(0)
+    os.wait()
+    return [own, float(os.read(reader, 100))]
 
 
 # --- the driver's interface -----------------------------------------------------------------------

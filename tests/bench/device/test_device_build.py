@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,7 @@ def test_what_was_built_needs_no_compiler_any_more(
     compiler = build.find_compiler()
     monkeypatch.setenv("CC", " ".join(compiler))
     built = build_virtual_gpu()
-    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     assert build_virtual_gpu() == built
 
 

@@ -203,6 +203,21 @@ def test_when_the_server_dies_its_jobs_fail_and_the_next_starts_another() -> Non
         assert run(launcher, "echo", a=1).status == "ok"
 
 
+def test_a_server_that_died_idle_is_replaced_unnoticed() -> None:
+    with Launcher("cpu", modules=()) as launcher:
+        assert run(launcher, "echo").status == "ok"
+        assert launcher.server_pid is not None
+        os.kill(launcher.server_pid, signal.SIGKILL)
+        assert wait_until(lambda: not is_alive(launcher.server_pid or 0))
+        assert run(launcher, "echo").status == "ok"
+
+
+def test_a_log_that_cannot_be_written_is_the_callers_error(light: Launcher, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="no_folder"):
+        light.submit(Job(f"{LAUNCHER_JOBS}:echo", log=tmp_path / "no_folder" / "run.log"))
+    assert light.running == 0
+
+
 def test_a_module_that_cannot_be_imported_fails_every_job() -> None:
     with Launcher("cpu", modules=("no_such_module",)) as launcher:
         finished = launcher.run(Job(f"{LAUNCHER_JOBS}:echo"))
@@ -253,9 +268,7 @@ def test_server_and_jobs_are_out_of_reach_of_the_terminals_ctrl_c(light: Launche
     assert light.wait(DEADLINE_S)
 
 
-def test_the_preload_stays_with_the_job(
-    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_preload_stays_with_the_job(launcher: Launcher) -> None:
     job = Job(
         f"{LAUNCHER_JOBS}:environment", environment={"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}
     )

@@ -170,3 +170,7 @@ def test_addresses_never_run_out_in_a_long_life(on_gpu: Runner) -> None:
 def test_an_unknown_driver_function_answers_not_supported(on_gpu: Runner) -> None:
     success, not_supported = 0, 801
     assert on_gpu("call_unknown_function") == [success, not_supported]
+
+
+def test_a_forked_process_takes_its_own_settings(on_gpu: Runner) -> None:
+    assert on_gpu("fork_with_other_settings", memory_gib=24) == [24.0, 3.0]

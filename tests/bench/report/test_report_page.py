@@ -164,7 +164,7 @@ def test_colours_are_distinct() -> None:
     assert len(set(colours)) == len(colours)
 
 
-def test_the_command_prints_the_table_and_where_the_report_is(
+def test_the_command_says_where_the_report_is(
     write_run: WriteRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_run("run")

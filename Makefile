@@ -1,0 +1,41 @@
+# make demo | test | test-long | wheel | clean
+TORCH ?= 2.14.1
+PYTHON ?= python3
+VENV ?= .venv
+DEMO ?= results/demo
+BIN := $(VENV)/bin
+BACKENDS := contiguous,contiguous_expandable,bucketed,paged
+
+.PHONY: demo test test-long check wheel clean
+
+demo: $(VENV)/.installed
+	rm -rf $(DEMO)
+	$(BIN)/fragbench matrix experiment=demo backend=$(BACKENDS) out=$(DEMO)
+	$(BIN)/fragbench report $(DEMO)
+
+test: check
+	$(BIN)/python -m pytest -n auto -m "not long"
+
+test-long: check
+	$(BIN)/python -m pytest -n auto
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+wheel: $(VENV)/.installed-dev
+	$(BIN)/python -m build --wheel
+
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet "torch==$(TORCH)"
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

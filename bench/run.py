@@ -38,6 +38,8 @@ from bench.metrics.records import write_json
 from workloads.base import Request, Workload, WorkloadError
 
 PROGRESS_S = 0.25
+FLUSH_S = 4.0  # a killed run loses no more than this and a bit
+STEPS_A_LOOK = 128  # the clock is looked at once in so many steps
 
 
 def run(payload: dict[str, Any]) -> None:
@@ -86,7 +88,7 @@ class _Run:
         self._started = started
         self._facts = facts
         self._stop_wanted = False
-        self._reported_at = 0.0
+        self._reported_at = self._flushed_at = time.monotonic()
         self._recorder = Recorder(folder, config.sample_interval_s, memory.allocator_row)
         costs = CostModel(
             shape=config.model,
@@ -135,8 +137,14 @@ class _Run:
         self._now = now
         if self._stop_wanted:
             raise Stopped
-        if self._engine.steps % 128 == 0 and time.monotonic() - self._reported_at > PROGRESS_S:
-            self._reported_at = time.monotonic()
+        if self._engine.steps % STEPS_A_LOOK:
+            return
+        wall_s = time.monotonic()
+        if wall_s - self._flushed_at > FLUSH_S:
+            self._flushed_at = wall_s
+            self._recorder.flush()
+        if wall_s - self._reported_at > PROGRESS_S:
+            self._reported_at = wall_s
             report_progress(
                 {
                     "simulated_s": now,

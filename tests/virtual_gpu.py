@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bench.device.gpus import load_gpu
 from bench.device.launcher import Job, Launcher
 from bench.device.virtual import allocator_environment, gpu_environment
+from bench.packaged import load_gpu
 
 
 @functools.cache

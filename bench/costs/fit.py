@@ -19,9 +19,9 @@ from bench.costs.constants import CostConstants
 from bench.costs.model import CostModel
 from bench.costs.operators import elementwise_token_bytes, linear_work
 from bench.costs.profiles import ELEMENTWISE_OPERATORS, Floats, Profile, read_profiles
-from bench.costs.settings import load_constants, load_gpu
 from bench.errors import SettingError
 from bench.gpu import Gpu
+from bench.packaged import load_constants, load_gpu
 
 ELEMENTWISE = tuple(ELEMENTWISE_OPERATORS.values())
 

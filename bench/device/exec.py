@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from bench.device.build import build_virtual_gpu
-from bench.device.gpus import load_gpu
 from bench.device.virtual import PREFIX, allocator_environment, gpu_environment, preloaded
 from bench.errors import SettingError
 from bench.gpu import Gpu
+from bench.packaged import load_gpu
 
 USAGE = """\
 usage: fragbench exec [gpu=NAME] [memory=GIB] [alloc_conf=SETTINGS] [trace=true] -- COMMAND...

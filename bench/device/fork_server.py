@@ -23,6 +23,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -173,8 +174,9 @@ class ForkServer:
             run_job(request["target"], request["payload"], self._user_errors, writer)
             status = 0
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            with suppress(Exception):  # the job may have closed them
+                sys.stdout.flush()
+                sys.stderr.flush()
             os._exit(status)  # the server's clean-up is not the job's
 
     def _let_go(self) -> None:
@@ -192,15 +194,15 @@ class ForkServer:
             while self._read(child):
                 pass
             self._finish(child)
-        elif not self._read(child):
+        elif self._read(child) == b"":
             self._selector.unregister(child.pipe)
 
-    def _read(self, child: _Child) -> bool:
-        """Passes on some of what a job said; False if there is no more."""
+    def _read(self, child: _Child) -> bytes | None:
+        """Passes on some of what a job said; b"" at the pipe's end, None if nothing is there."""
         try:
             data = os.read(child.pipe, 1 << 16)
         except BlockingIOError:
-            return False
+            return None
         child.unread += data
         for line in _take_lines(child.unread):
             message = json.loads(line)
@@ -208,7 +210,7 @@ class ForkServer:
                 self.send({"progress": message["progress"], "id": child.job})
             else:
                 child.outcome = message["outcome"]
-        return bool(data)
+        return data
 
     def _finish(self, child: _Child) -> None:
         del self._children[child.job]

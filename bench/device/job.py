@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -67,7 +66,6 @@ def _line(message: Mapping[str, Any]) -> bytes:
 
 
 def _write(channel: int, line: bytes) -> None:
-    sys.stdout.flush()
     view = memoryview(line)
     while view:
         view = view[os.write(channel, view) :]

@@ -48,7 +48,7 @@ def die_with(parent: int) -> None:
 
 
 def redirect_output(log: str | None) -> None:
-    """Appends what this process prints, and the stack of a native crash, to a file (None: nowhere)."""
+    """Appends what this process prints, and a native crash's stack, to a file (None: nowhere)."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     descriptor = os.open(log or os.devnull, flags, 0o644)
     os.dup2(descriptor, 1)

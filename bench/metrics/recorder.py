@@ -102,8 +102,14 @@ class Recorder:
             }
             | self._allocator_row()
         )
-        self._incidents.add(engine.incidents.drain())
+
+    def flush(self) -> None:
+        """Writes what came together since the last call; call it every few seconds of wall time,
+        which is what a killed run then loses."""
+        self._incidents.add(self._engine.incidents.drain())
         self._write_splits()
+        for writer in (self._requests, self._timeline, self._unfilled):
+            writer.flush()
 
     def _write_splits(self) -> None:
         """Writes samples that no open hold can change any more."""
@@ -123,8 +129,5 @@ class Recorder:
 
     def close(self) -> None:
         """Writes the rest, after the engine stopped."""
-        self._incidents.add(self._engine.incidents.drain())
-        self._write_splits()
+        self.flush()
         self._incidents.close()
-        for writer in (self._requests, self._timeline, self._unfilled):
-            writer.flush()

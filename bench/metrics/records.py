@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -73,7 +72,6 @@ UNFILLED = pa.schema(
     ]
 )
 
-FLUSH_S = 5.0  # wall time after which a killed run loses no more than this
 FLUSH_ROWS = 20_000
 
 
@@ -85,19 +83,16 @@ class PartWriter:
         self._schema = schema
         self._rows: list[dict[str, Any]] = []
         self._parts = 0
-        self._flushed_at = time.monotonic()
         folder.mkdir(parents=True)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Keeps a row; writes a part when enough of them or of time came together."""
+        """Keeps a row; writes a part when many came together."""
         self._rows.append(row)
-        due = time.monotonic() - self._flushed_at > FLUSH_S
-        if due or len(self._rows) >= FLUSH_ROWS:
+        if len(self._rows) >= FLUSH_ROWS:
             self.flush()
 
     def flush(self) -> None:
         """Writes what is kept as a part."""
-        self._flushed_at = time.monotonic()
         if not self._rows:
             return
         path = self._folder / f"part-{self._parts:05d}.parquet"

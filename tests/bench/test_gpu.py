@@ -8,11 +8,11 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError
 
-from bench.costs.settings import CONF, load_gpu
 from bench.errors import SettingError
 from bench.gpu import PAGE_BYTES, Gpu
+from bench.packaged import load_gpu, option_names
 
-NAMES = sorted(path.stem for path in (CONF / "gpu").glob("*.yaml"))
+NAMES = option_names("gpu")
 
 
 def test_the_gpus_of_the_design_are_there() -> None:

@@ -85,8 +85,7 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdev
     uint64_t base = 0, bytes = 0;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)value = CONTEXT;
-        return CUDA_SUCCESS;
+        return cuCtxGetCurrent(value);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(unsigned *)value =
             is_device((void *)pointer) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;

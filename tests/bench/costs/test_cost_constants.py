@@ -9,11 +9,11 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError
 
 from bench.costs import CostConstants
-from bench.costs.settings import CONF, load_constants
 from bench.errors import SettingError
+from bench.packaged import load_constants, option_names
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "costs").glob("*.yaml")))
+@pytest.mark.parametrize("name", option_names("costs"))
 def test_every_file_loads(name: str) -> None:
     assert isinstance(load_constants(name), CostConstants)
 

@@ -12,8 +12,8 @@ import pytest
 from bench.costs.accuracy import BANDS, LAYER, LINEAR, band_errors, band_weights
 from bench.costs.fit import cost_model, fit_elementwise, fit_gpu, main
 from bench.costs.profiles import Profile, read_profiles
-from bench.costs.settings import load_constants, load_gpu, load_model
 from bench.errors import SettingError
+from bench.packaged import load_constants, load_gpu, load_model
 
 CONSTANTS = load_constants()
 ALLOWED_ERROR = 0.16

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.costs import CostModel, StepWork
-from bench.costs.settings import load_constants, load_gpu, load_model
 from bench.errors import SettingError
+from bench.packaged import load_constants, load_gpu, load_model
 
 LLAMA = load_model("llama3_8b")
 A100 = load_gpu("a100_80gb")

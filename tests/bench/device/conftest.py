@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from bench.device.build import build_virtual_gpu
-from bench.device.gpus import load_gpu
+from bench.device.build import check_virtual_gpu
 from bench.device.launcher import Job, Launcher
 from bench.device.virtual import allocator_environment, gpu_environment
 from bench.errors import SettingError
+from bench.packaged import load_gpu
 from tests.bench.device.support import DEVICE_JOBS, Runner
 
 
 @pytest.fixture(scope="session")
 def launcher() -> Iterator[Launcher]:
     try:
-        build_virtual_gpu()
+        check_virtual_gpu()
     except SettingError as error:
         pytest.skip(str(error))
     with Launcher("virtual", modules=("torch", "bench.device.stats")) as started:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.device.gpus import gpu_names, load_gpu
 from bench.device.launcher import Job, Launcher
 from bench.device.virtual import gpu_environment
+from bench.packaged import load_gpu, option_names
 from tests.bench.device.support import DEVICE_JOBS, Runner
 
 MIB = 1 << 20
@@ -85,7 +85,7 @@ def test_garbage_collection_threshold_gives_back_unused_blocks(on_gpu: Runner) -
     assert on_gpu("collect_garbage", memory_gib=1.5, alloc_conf=conf) == 400
 
 
-@pytest.mark.parametrize("name", gpu_names())
+@pytest.mark.parametrize("name", option_names("gpu"))
 def test_the_device_is_what_its_settings_say(launcher: Launcher, name: str) -> None:
     gpu = load_gpu(name)
     found = launcher.run(Job(f"{DEVICE_JOBS}:describe_device", {}, gpu_environment(gpu))).result

@@ -8,11 +8,11 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError
 
-from bench.costs.settings import CONF, load_model
 from bench.errors import SettingError
 from bench.model.shape import LinearLayer, ModelShape, linear_weight_bytes
+from bench.packaged import load_model, option_names
 
-NAMES = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
+NAMES = option_names("model")
 # Published with the checkpoints; OPT-13B's is Hugging Face's count of facebook/opt-13b.
 PARAMETERS = {
     "llama2_7b": 6_738_415_616,

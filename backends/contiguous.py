@@ -8,7 +8,7 @@ a new buffer and a copy, as Hugging Face's DynamicCache does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from backends.arenas.base import Arena
 from backends.arenas.buddy import BuddyArena
@@ -41,16 +41,12 @@ def _grow(tokens: int, demand: Demand) -> int:
 RESERVE: dict[str, Sizing] = {"max": _maximum, "pow2": _pow2, "oracle": _oracle, "grow": _grow}
 
 
-class _Buffer:
-    """A sequence's buffers, the slots they hold and the tokens asked for so far."""
+class _Buffer(NamedTuple):
+    """A sequence's buffers and the slots they hold."""
 
-    __slots__ = ("buffers", "demand", "slots", "tokens")
-
-    def __init__(self, buffers: Any, slots: int, tokens: int, demand: Demand) -> None:
-        self.buffers = buffers
-        self.slots = slots
-        self.tokens = tokens
-        self.demand = demand
+    buffers: Any
+    slots: int
+    demand: Demand
 
 
 class ContiguousBuffers:
@@ -104,13 +100,13 @@ class ContiguousBuffers:
         buffers = self._arena.allocate(self._sizes(slots))
         if buffers is None:
             return None
-        self._held[sequence] = _Buffer(buffers, slots, tokens, demand)
+        self._held[sequence] = _Buffer(buffers, slots, demand)
         return Hold(slots)
 
     def extend(self, sequence: int, tokens: int) -> Hold | None:
+        """Where tokens outgrow the buffer, it is copied whole into a longer one."""
         held = self._held[sequence]
         if tokens <= held.slots:
-            held.tokens = tokens
             return Hold(held.slots)
         slots = self._capped(tokens, held.demand)
         self.moves += 1
@@ -118,9 +114,8 @@ class ContiguousBuffers:
         if buffers is None:
             return None
         self._arena.release(held.buffers)
-        copied_bytes = held.tokens * self._layout.token_bytes
-        self._held[sequence] = _Buffer(buffers, slots, tokens, held.demand)
-        return Hold(slots, copied_bytes)
+        self._held[sequence] = _Buffer(buffers, slots, held.demand)
+        return Hold(slots, copied_bytes=held.slots * self._layout.token_bytes)
 
     def free(self, sequence: int) -> None:
         self.moves += 1
@@ -138,7 +133,7 @@ class ContiguousBuffers:
     def check_integrity(self) -> None:
         self._arena.check_integrity()
         for sequence, held in self._held.items():
-            assert held.tokens <= held.slots <= self._layout.max_model_len, sequence
+            assert 0 < held.slots <= self._layout.max_model_len, sequence
         requested = sum(held.slots for held in self._held.values()) * self._layout.token_bytes
         assert requested == self._arena.usage().requested, requested
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import tempfile
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import yaml
@@ -31,17 +33,22 @@ MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed", "ba
 """Imported once, before runs are forked."""
 
 FAILED, INTERRUPTED = 1, 130
+TICK_S = 0.25
+GRACE_S = 30.0
+"""Time for a run that was asked to stop to write its results."""
 
 
 @dataclass(slots=True)
 class Cell:
-    """One run to be: its name, configuration and folder."""
+    """One run to be: its name, configuration and folder, and the command that asked for it."""
 
     name: str
     config: dict[str, Any]
     out: Path
+    command: list[str] = field(default_factory=list)
     device: DeviceKind = "virtual"
     status: str | None = None
+    cause: str | None = None
 
 
 @dataclass(slots=True)
@@ -49,88 +56,125 @@ class _Matrix:
     """Cells by where they are."""
 
     waiting: deque[Cell]
+    jobs: int
+    total: int
     running: dict[int, Cell] = field(default_factory=dict)
     done: list[tuple[Cell, Finished]] = field(default_factory=list)
 
 
-def run_cells(cells: list[Cell], console: Console, folder: Path) -> int:
-    """Runs cells and prints what came of them; returns the exit code.
+def check_cells(cells: list[Cell], folder: Path) -> None:
+    """Checks every configuration and the folder of the results, before the first cell starts.
 
-    Every configuration is checked before the first one starts. A wrong setting that only a run can
-    find (a trace's line, a model that does not fit) is that cell's result; when no cell could use
-    its settings it is raised as SettingError and nothing is written.
+    Raises SettingError, or OmegaConf's errors for a value of a wrong type.
+    """
+    for cell in cells:
+        config = from_container(cell.config)
+        cell.device = resolve_device(config.device)
+    _check_folder(folder)
+
+
+def run_cells(cells: list[Cell], console: Console, folder: Path) -> int:
+    """Runs cells that were checked and prints what came of them; returns the exit code.
+
+    A wrong setting that only a run can find (a trace's line, a model that does not fit) is that
+    cell's result; when no cell could use its settings it is raised as SettingError and nothing is
+    written.
     """
     jobs = cells[0].config["jobs"] or os.cpu_count() or 1
-    for cell in cells:
-        _check(cell)
-    kinds = list(dict.fromkeys(cell.device for cell in cells))
-    finished: list[tuple[Cell, Finished]] = []
-    interrupted = False
-    for kind in kinds:  # one launcher a device kind
-        mine = deque(cell for cell in cells if cell.device == kind)
-        interrupted = _run_kind(kind, mine, finished, jobs, len(cells), console)
-        if interrupted:
-            break
-    refused = [(cell, event) for cell, event in finished if event.status == "user_error"]
-    if finished and len(refused) == len(finished):
-        raise SettingError(" ".join(dict.fromkeys(_cause(event) for _, event in refused)))
-    for cell, event in refused:
-        _write_failure(cell, event)
-    _report(folder, console, empty=not finished)
-    if interrupted:
+    matrix = _Matrix(deque(), jobs, len(cells))
+    with _Interrupts() as interrupts:
+        for kind in dict.fromkeys(cell.device for cell in cells):  # one launcher a device kind
+            matrix.waiting.extend(cell for cell in cells if cell.device == kind)
+            _run_kind(kind, matrix, interrupts, console)
+    refused = [cell for cell, event in matrix.done if event.status == "user_error"]
+    if matrix.done and len(refused) == len(matrix.done):
+        raise SettingError(" ".join(dict.fromkeys(str(cell.cause) for cell in refused)))
+    for cell in refused:
+        _write_failure(cell)
+    if interrupts.count:
+        left = len(matrix.waiting)
+        console.print(f"Stopped: {left} of {matrix.total} cells did not run.", highlight=False)
+    _report(folder, console, empty=not matrix.done)
+    if interrupts.count:
         return INTERRUPTED
     return 0 if all(cell.status == "completed" for cell in cells) else FAILED
 
 
-def _check(cell: Cell) -> None:
-    """Raises SettingError for a configuration or a folder that cannot be used."""
-    config = from_container(cell.config)
-    cell.device = resolve_device(config.device)
-    if cell.out.exists() and (not cell.out.is_dir() or any(cell.out.iterdir())):
-        raise SettingError(
-            f"out={cell.out} is not an empty folder: results are never overwritten; choose "
-            "another or remove it."
-        )
+def _check_folder(folder: Path) -> None:
+    """Raises SettingError for a folder that results cannot be written to."""
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise SettingError(
+                f"out={folder} is not an empty folder: results are never overwritten; choose "
+                "another or remove it."
+            )
+        above = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    except OSError as error:
+        raise _unusable(folder, error.strerror or str(error)) from error
+    if not above.is_dir():
+        raise _unusable(folder, f"{above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise _unusable(folder, f"{above} is not yours to write to")
 
 
-def _run_kind(
-    kind: DeviceKind,
-    waiting: deque[Cell],
-    finished: list[tuple[Cell, Finished]],
-    jobs: int,
-    total: int,
-    console: Console,
-) -> bool:
-    """Runs the cells of one device kind; True when the user stopped them."""
-    matrix = _Matrix(waiting, done=finished)
-    interrupted = False
+def _unusable(folder: Path, why: str) -> SettingError:
+    return SettingError(f"out={folder} cannot be made: {why}; choose another folder.")
+
+
+class _Interrupts:
+    """Counts requests to stop (Ctrl-C, SIGTERM). The first is only noted, so that no cell is lost
+    halfway between two states; the second raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Interrupts:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.count += 1
+        if self.count > 1:
+            raise KeyboardInterrupt
+
+
+def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: _Interrupts, console: Console) -> None:
+    """Runs the waiting cells, which are of one device kind, unless the user stops them."""
+    stopping = False
     with (
         tempfile.TemporaryDirectory(prefix="fragbench-logs-") as logs,
         Launcher(kind, modules=MODULES) as launcher,
-        ProgressView(console, total, len(finished)) as view,
+        ProgressView(console, matrix.total, [cell.status for cell, _ in matrix.done]) as view,
     ):
-        while matrix.running or (matrix.waiting and not interrupted):
-            try:
-                while matrix.waiting and len(matrix.running) < jobs and not interrupted:
-                    cell = matrix.waiting.popleft()
-                    number = launcher.submit(_job(cell, Path(logs)))
-                    matrix.running[number] = cell
-                    view.started(cell.name)
-                for event in launcher.wait(timeout=0.5):
-                    if isinstance(event, Progress):
-                        view.progress(matrix.running[event.job].name, event.data)
-                    else:
-                        cell = _finish(matrix, event, Path(logs))
-                        view.finished(cell.name, cell.status)
-                view.tick()
-            except KeyboardInterrupt:
-                if interrupted:
-                    raise
-                interrupted = True
+        while matrix.running or (matrix.waiting and not interrupts.count):
+            while matrix.waiting and len(matrix.running) < matrix.jobs and not interrupts.count:
+                cell = matrix.waiting.popleft()
+                number = launcher.submit(_job(cell, Path(logs)))
+                matrix.running[number] = cell
+                view.started(cell.name)
+            for event in launcher.wait(timeout=TICK_S):
+                if isinstance(event, Progress):
+                    view.progress(matrix.running[event.job].name, event.data)
+                else:
+                    cell = _finish(matrix, event, Path(logs))
+                    view.finished(cell.name, cell.status, cell.cause)
+            if interrupts.count and not stopping:
+                stopping = True
                 view.note("stopping: what is done is kept; press Ctrl-C again to stop at once")
                 for number in matrix.running:
-                    launcher.terminate(number, grace_s=30.0)
-    return interrupted
+                    launcher.terminate(number, grace_s=GRACE_S)
+            view.tick()
 
 
 def _job(cell: Cell, logs: Path) -> Job:
@@ -139,37 +183,52 @@ def _job(cell: Cell, logs: Path) -> Job:
     environment = allocator_environment(conf)
     if cell.device == "virtual":
         environment |= gpu_environment(config.gpu)
-    payload = {"config": cell.config, "out": str(cell.out), "device": cell.device}
+    payload = {
+        "config": cell.config,
+        "out": str(cell.out),
+        "device": cell.device,
+        "command": cell.command,
+    }
     return Job("bench.run:run", payload, environment, log=_log(cell, logs))
 
 
 def _log(cell: Cell, logs: Path) -> Path:
-    return logs / f"{cell.name}.log"
+    return logs / f"{id(cell)}.log"  # a name may hold what a file's may not
 
 
 def _finish(matrix: _Matrix, event: Finished, logs: Path) -> Cell:
     """Notes how a cell ended, and leaves a result with its cause if the run itself could not."""
     cell = matrix.running.pop(event.job)
     matrix.done.append((cell, event))
-    cell.status = "failed"
     if event.status == "ok":
-        cell.status = json.loads((cell.out / "summary.json").read_text(encoding="utf-8"))["status"]
-    elif event.status != "user_error":
-        _write_failure(cell, event)
+        summary = json.loads((cell.out / "summary.json").read_text(encoding="utf-8"))
+        cell.status, cell.cause = summary["status"], summary["cause"]
+    else:
+        cell.status = "incomplete" if event.status == "interrupted" else "failed"
+        cell.cause = _cause(event)
+        if event.status != "user_error":
+            _write_failure(cell)
     log = _log(cell, logs)
     if cell.out.is_dir() and log.exists():
         shutil.copyfile(log, cell.out / "run.log")
     return cell
 
 
-def _write_failure(cell: Cell, event: Finished) -> None:
+def _write_failure(cell: Cell) -> None:
+    """A summary for a run that wrote none: its cause, and the requests whose end it recorded."""
     cell.out.mkdir(parents=True, exist_ok=True)
     if not (cell.out / "config.yaml").exists():
         text = yaml.safe_dump(cell.config, sort_keys=False, allow_unicode=True)
         (cell.out / "config.yaml").write_text(text, encoding="utf-8")
+    ended = load_runs(cell.out)[0].request_counts
     write_json(
         cell.out / "summary.json",
-        {"status": "failed", "cause": _cause(event), **labels(cell.config, cell.device)},
+        {
+            "status": cell.status,
+            "cause": cell.cause,
+            **labels(cell.config, cell.device),
+            "requests": dict(ended) or None,
+        },
     )
 
 
@@ -177,9 +236,9 @@ def _cause(event: Finished) -> str:
     if event.status == "user_error":
         return event.cause or "a setting cannot be used"
     if event.signal:
-        return f"the run was killed by {event.signal}"
+        return f"the run was {event.cause}"
     if event.status == "interrupted":
-        return "stopped by the user before the run began"
+        return "stopped by the user before it could write its results"
     what = f"{event.error_type}: {event.cause}" if event.error_type else event.cause
     return what or f"the run ended with exit code {event.exit_code}"
 

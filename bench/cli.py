@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import version
 from typing import NamedTuple
 
 from bench.errors import SettingError
@@ -31,16 +32,23 @@ INTERRUPTED = 130
 def main(argv: list[str] | None = None) -> int:
     """Runs a command; returns its exit code: 0 done, 1 a run failed, 2 a wrong setting."""
     arguments = sys.argv[1:] if argv is None else argv
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_help())
-        return 0 if arguments else USAGE_ERROR
+    if not arguments:
+        print(_help(), file=sys.stderr)
+        return USAGE_ERROR
     name, *rest = arguments
+    if name in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if name in ("-V", "--version"):
+        print(f"fragbench {version('fragbench')}")
+        return 0
     try:
         return _function(name)(rest)
     except SettingError as error:
         print(f"fragbench: {error}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
+        print("fragbench: stopped at once.", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -61,7 +69,7 @@ def _help() -> str:
             "",
             *lines,
             "",
-            "Settings are Hydra's: `fragbench run --cfg job` shows them all, with their values.",
+            "`fragbench run --help` explains settings; `fragbench run --cfg job` shows them all.",
         ]
     )
 

@@ -6,6 +6,7 @@ workload) are open here: the keyword-only constructor that `_target_` names is t
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,7 +127,7 @@ def _choice(setting: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def _positive(setting: str, value: float, unit: str) -> None:
-    if not value > 0:
+    if not 0 < value < math.inf:
         raise SettingError(f"{setting}={value} is out of range: give a number of {unit} above 0.")
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
+import subprocess
 import time
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
 
+CHECKOUT = Path(__file__).parents[1]
 
-def environment() -> dict[str, Any]:
-    """Versions and the machine, for whoever repeats a run."""
+
+def environment(command: list[str]) -> dict[str, Any]:
+    """Versions and the machine, and the command as it was typed."""
     return {
+        "command": command,
         "fragbench": _version("fragbench"),
+        "commit": _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
@@ -25,7 +30,6 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "alloc_conf": os.environ.get("PYTORCH_ALLOC_CONF", ""),
-        "command": sys.argv,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
 
@@ -35,3 +39,15 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _commit() -> str | None:
+    """The checkout's commit, `-dirty` with changes of its own; None where there is none."""
+    if not (CHECKOUT / ".git").exists():
+        return None
+    command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

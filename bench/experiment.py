@@ -1,72 +1,144 @@
 """`fragbench run` and `fragbench matrix`: from Hydra overrides to cells that run.
 
-A run is a matrix of one cell. Hydra composes and sweeps; our launcher plug-in (plugin_path/), which
-Hydra calls with the overrides of all cells, runs them several at a time (bench/cells.py).
+A run is a matrix of one cell. Hydra composes and sweeps; what it composed is kept here, by the task
+function for a run and by our launcher plug-in (plugin_path/) for a sweep, and runs when Hydra is
+done, several cells at a time (bench/cells.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.types import HydraContext
+from hydra.core.plugins import Plugins
+from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 import conf
 from bench import config as schema
-from bench.cells import Cell, run_cells
+from bench.cells import Cell, check_cells, run_cells
 from bench.errors import SettingError
+from bench.help_text import help_text
 from bench.hydra_errors import HYDRA_ERRORS, sentence
+from bench.repeat import with_earlier_run
 
 CONF_FOLDER = Path(conf.__file__).parent
 PLUGIN_PATH = Path(__file__).parent / "plugin_path"
-"""Hydra finds plug-ins in a namespace package, hydra_plugins, wherever sys.path has it."""
+"""Hydra takes plug-ins only from a namespace package, hydra_plugins, on sys.path."""
+LAUNCHER_MODULE = "hydra_plugins.fragbench_launcher"
 PLAIN_WIDTH = 110
 """Columns where the output is no terminal, whose width rich would take for 80."""
 
-NO_LABEL = ("out", "jobs", "device", "hydra")
+NO_LABEL = ("out", "jobs", "hydra")
+SECTIONS = ("backend", "workload", "model", "gpu", "engine", "costs")
 
-_exit_codes: list[int] = []  # Hydra has no way to hand a return value back
+
+class _Composed(NamedTuple):
+    """A configuration, and a cell's name in its sweep (None: a single run)."""
+
+    config: DictConfig
+    name: str | None
+
+
+_composed: list[_Composed] = []
+_exit_codes: list[int] = []  # of cells that another launcher than ours ran
 
 
 def run(argv: list[str]) -> int:
     """`fragbench run`: one experiment, or several with --multirun."""
-    return _main(argv)
+    return _main("run", argv, [])
 
 
 def matrix(argv: list[str]) -> int:
     """`fragbench matrix`: every combination of comma-separated values."""
-    shows = {"--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--shell-completion"}
-    multirun = [] if any(a.split("=")[0] in shows for a in argv) else ["--multirun"]
-    return _main([*multirun, *argv])
+    return _main("matrix", argv, ["--multirun"])
 
 
-def _main(argv: list[str]) -> int:
-    schema.register()
-    sys.path.append(str(PLUGIN_PATH))
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us, not Hydra's printer
+def _main(command: str, argv: list[str], options: list[str]) -> int:
+    asked = _parse_options(command, argv)
+    if asked.help:
+        print(help_text(command, CONF_FOLDER))
+        return 0
+    if asked.shows:  # Hydra would sweep rather than show
+        options = []
+    cells, folder = compose_cells([*options, *argv], ["fragbench", command, *argv])
+    return run_cells(cells, _console(), folder) if cells else max(_exit_codes, default=0)
+
+
+def compose_cells(argv: list[str], command: list[str]) -> tuple[list[Cell], Path]:
+    """The checked cells that overrides and Hydra's options ask for, and the folder for them.
+
+    None at all if Hydra showed something instead. Raises SettingError.
+    """
+    _composed.clear()
     _exit_codes.clear()
-    with tempfile.TemporaryDirectory(prefix="fragbench-") as scratch, _arguments(argv):
-        application = hydra.main(
-            version_base="1.3", config_path=str(CONF_FOLDER), config_name="config"
-        )(_run_one)
+    try:
+        _compose(argv)
+        cells, folder = _cells(_composed, command)
+        if cells:
+            check_cells(cells, folder)
+    except SettingError:
+        raise
+    except HYDRA_ERRORS as error:
+        raise SettingError(sentence(error)) from error
+    return cells, folder
+
+
+class _Options(NamedTuple):
+    """What is asked for instead of running."""
+
+    help: bool
+    shows: bool
+
+
+def _parse_options(command: str, argv: list[str]) -> _Options:
+    """Reads Hydra's options as Hydra will, for one line instead of its usage if one is wrong."""
+    parser = get_args_parser()
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parsed = parser.parse_args(argv)
+    except SystemExit as stop:
+        if not stop.code:  # --version
+            raise
+        why = said.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+        raise SettingError(f"{why}: `fragbench {command} --help` says what is allowed.") from None
+    if parsed.experimental_rerun:
+        raise SettingError("--experimental-rerun needs Hydra's own output, which is not written.")
+    shows = parsed.cfg or parsed.info or parsed.hydra_help or parsed.shell_completion
+    return _Options(parsed.help, bool(shows))
+
+
+def _compose(argv: list[str]) -> None:
+    """Has Hydra compose all cells into `_composed`. Raises Hydra's errors."""
+    schema.register()
+    if str(PLUGIN_PATH) not in sys.path:
+        sys.path.append(str(PLUGIN_PATH))
+    # Hydra looks for plug-ins at its first use in a process, which may have been before.
+    Plugins.instance().register(import_module(LAUNCHER_MODULE).CellLauncher)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us, not Hydra's printer
+    with tempfile.TemporaryDirectory(prefix="fragbench-") as scratch:
         # Hydra writes multirun.yaml before anything is checked; results go where `out` says.
-        sys.argv.append(f"hydra.sweep.dir={scratch}")
-        try:
-            application()
-        except HYDRA_ERRORS as error:
-            raise SettingError(sentence(error)) from error
-    return max(_exit_codes, default=0)
+        aside = f"hydra.sweep.dir={scratch}"
+        given = any(argument.startswith("hydra.sweep.dir=") for argument in argv)
+        composing = with_earlier_run(argv, SECTIONS, Path(scratch))
+        with _arguments(composing if given else [*composing, aside]):
+            hydra.main(version_base="1.3", config_path=str(CONF_FOLDER), config_name="config")(
+                _task
+            )()
 
 
 @contextlib.contextmanager
@@ -79,25 +151,76 @@ def _arguments(argv: list[str]) -> Iterator[None]:
         sys.argv = before
 
 
-def _run_one(composed: DictConfig) -> None:
-    config = _plain(composed)
-    config["name"] = config["name"] or config["backend"].get("name")
-    out = Path(config["out"]) if config["out"] else _dated_folder()
-    cell = Cell(name=config["name"], config=config, out=out)
-    _exit_codes.append(run_cells([cell], _console(), out))
+def _task(composed: DictConfig) -> None:
+    """What Hydra calls for a run, and what another launcher than ours (Slurm's, Ray's) calls for
+    each cell of a sweep, perhaps on another machine."""
+    ours = _without_hydra(composed)
+    settings = HydraConfig.get()
+    if settings.mode != RunMode.MULTIRUN:
+        _composed.append(_Composed(ours, None))
+        return
+    name = settings.job.override_dirname.replace("/", "_") or "run"
+    cells, folder = _cells([_Composed(ours, name)], sys.argv)
+    check_cells(cells, folder / name)
+    _exit_codes.append(run_cells(cells, _console(), folder / name))
 
 
-def _plain(composed: DictConfig) -> dict[str, Any]:
-    """Plain data with every interpolation resolved. Raises SettingError."""
+def take_sweep(
+    context: HydraContext, config: DictConfig, job_overrides: Sequence[Sequence[str]]
+) -> None:
+    """Composes the cells of a sweep, to be run when Hydra is done."""
+    loader = context.config_loader
+    for name, overrides in zip(_names(job_overrides), job_overrides, strict=True):
+        composed = loader.load_sweep_config(config, list(overrides))
+        _composed.append(_Composed(_without_hydra(composed), name))
+
+
+def _without_hydra(composed: DictConfig) -> DictConfig:
     ours = composed.copy()
     with open_dict(ours):
         ours.pop("hydra", None)
-    try:
-        container = OmegaConf.to_container(ours, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        raise SettingError(sentence(error)) from error
+    return ours
+
+
+def _cells(composed: Sequence[_Composed], command: list[str]) -> tuple[list[Cell], Path]:
+    """Cells with all of their settings, and the folder that holds them. Raises SettingError."""
+    configs = [_plain(one.config) for one in composed]
+    if not configs:
+        return [], Path()
+    outs = {config["out"] for config in configs}
+    if len(outs) > 1:
+        raise SettingError(
+            f"out has several values ({', '.join(sorted(map(str, outs)))}): give one folder, in "
+            "which each cell gets its own."
+        )
+    out = outs.pop()
+    folder = Path(out).expanduser() if out else _dated_folder()
+    cells = []
+    for config, (_, name) in zip(configs, composed, strict=True):
+        config["name"] = name or config["name"] or config["backend"].get("name") or "run"
+        own = folder / name if name else folder
+        cells.append(Cell(name=config["name"], config=config, out=own, command=command))
+    folders = [cell.out for cell in cells]
+    twice = next((cell.name for cell in cells if folders.count(cell.out) > 1), None)
+    if twice:
+        raise SettingError(f"two cells of the sweep are the same ({twice}): give each value once.")
+    return cells, folder
+
+
+def _plain(composed: DictConfig) -> dict[str, Any]:
+    """Plain data, every setting there and resolved. Raises OmegaConf's errors or SettingError."""
+    # Merged anew, so that a key that the user deleted is back and one that was added is refused.
+    whole = OmegaConf.merge(OmegaConf.structured(schema.Config), composed)
+    container = OmegaConf.to_container(whole, resolve=True, throw_on_missing=True)
     assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
+    config = {str(key): value for key, value in container.items()}
+    for section in SECTIONS:
+        if not isinstance(config[section], dict):
+            raise SettingError(
+                f"{section}={config[section]} is no group of settings: choose an option of "
+                f"`{section}`, as `fragbench run --help` lists them."
+            )
+    return config
 
 
 def _console() -> Console:
@@ -106,27 +229,13 @@ def _console() -> Console:
 
 
 def _dated_folder() -> Path:
-    return Path("results") / time.strftime("%Y-%m-%d") / time.strftime("%H-%M-%S")
-
-
-def compose_cells(
-    context: HydraContext, config: DictConfig, job_overrides: Sequence[Sequence[str]]
-) -> list[Cell]:
-    """The cells of a sweep, each with its whole configuration. Raises SettingError."""
-    loader = context.config_loader
-    composed = [loader.load_sweep_config(config, list(overrides)) for overrides in job_overrides]
-    configs = [_plain(one) for one in composed]
-    folder = Path(configs[0]["out"]) if configs[0]["out"] else _dated_folder()
-    names = _names(job_overrides)
-    return [
-        Cell(name=name, config=config | {"name": name}, out=folder / name)
-        for name, config in zip(names, configs, strict=True)
-    ]
-
-
-def run_sweep(cells: list[Cell]) -> None:
-    """Runs a sweep's cells; the exit code is kept for `_main`."""
-    _exit_codes.append(run_cells(cells, _console(), cells[0].out.parent))
+    """results/DATE/TIME, numbered if another run began in the same second."""
+    folder = Path("results") / time.strftime("%Y-%m-%d") / time.strftime("%H-%M-%S")
+    taken = 1
+    while folder.exists():
+        taken += 1
+        folder = folder.with_name(f"{folder.name.split('.')[0]}.{taken}")
+    return folder
 
 
 def _names(job_overrides: Sequence[Sequence[str]]) -> list[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from bench.errors import SettingError
 
 GIB = 1 << 30
 PAGE_BYTES = 2 << 20
+MOST_MEMORY_GIB = 16_384
+"""Beyond any card; pools of more blocks take minutes to make."""
 
 
 @dataclass
@@ -61,10 +64,14 @@ class Gpu:
                 f"gpu.operator_overhead_us={self.operator_overhead_us} must be at least 0: it is "
                 "a kernel's launch, in microseconds (2-10 on current cards)."
             )
-        if not 0 <= self.context_gib < self.memory_gib:
+        if not 0 <= self.context_gib < self.memory_gib <= MOST_MEMORY_GIB:
             raise SettingError(
-                f"gpu.context_gib={self.context_gib} must be at least 0 and below "
-                f"gpu.memory_gib={self.memory_gib}: lower it."
+                f"gpu.memory_gib={self.memory_gib} must be at most {MOST_MEMORY_GIB} and above "
+                f"gpu.context_gib={self.context_gib}, which is at least 0: give a card's size."
+            )
+        if not re.fullmatch(r"\d{1,2}\.\d", self.compute_capability):
+            raise SettingError(
+                f'gpu.compute_capability={self.compute_capability} must be a version such as "8.0".'
             )
 
     @property

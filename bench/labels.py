@@ -13,7 +13,7 @@ def labels(config: dict[str, Any], device: str) -> dict[str, Any]:
         "name": config["name"],
         "device": device,
         "time": "modelled",
-        "backend": config["backend"]["name"],
+        "backend": config["backend"].get("name"),
         "workload": Path(path).stem if path else config["workload"].get("name"),
         "model": config["model"]["name"],
         "gpu": config["gpu"]["name"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -12,16 +12,22 @@ from rich.live import Live
 from rich.text import Text
 
 REFRESH_PER_SECOND = 4
+LEAST_SHARE = 0.02
+"""Of the work; time left is not guessed from less."""
 
 
 class ProgressView:
-    """Follows cells on a terminal; without one it prints a line as each ends."""
+    """Follows cells on a terminal; without one it prints a line as each ends.
 
-    def __init__(self, console: Console, total: int, done: int) -> None:
+    `before` has the statuses of the cells that ended before this view began.
+    """
+
+    def __init__(self, console: Console, total: int, before: Sequence[str | None]) -> None:
         self._console = console
         self._total = total
-        self._done = done
-        self._failed = 0
+        self._done = len(before)
+        self._done_before = len(before)
+        self._failed = sum(status == "failed" for status in before)
         self._running: dict[str, tuple[float, Mapping[str, Any]]] = {}
         self._notes: list[str] = []
         self._started = time.monotonic()
@@ -50,53 +56,78 @@ class ProgressView:
         began, _ = self._running[name]
         self._running[name] = began, data
 
-    def finished(self, name: str, status: str | None) -> None:
+    def finished(self, name: str, status: str | None, cause: str | None) -> None:
         """A cell ended."""
         began, _ = self._running.pop(name)
         self._done += 1
-        self._failed += status != "completed"
-        if not self._console.is_terminal:
-            seconds = time.monotonic() - began
-            self._console.print(
-                f"[{self._done}/{self._total}] {name}: {status} in {seconds:.1f} s",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+        self._failed += status == "failed"
+        if self._total == 1 or (self._console.is_terminal and status == "completed"):
+            return
+        seconds = time.monotonic() - began
+        text = f"[{self._done}/{self._total}] {name}: {status} in {seconds:.1f} s"
+        self._print(text if cause is None else f"{text}: {cause}")
 
     def note(self, text: str) -> None:
         """A line for the user."""
         self._notes.append(text)
         if not self._console.is_terminal:
-            self._console.print(text, markup=False)
+            self._print(text)
 
     def tick(self) -> None:
         """Redraws."""
         if self._console.is_terminal:
             self._live.update(Group(*self._lines()))
 
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     def _lines(self) -> list[Text]:
         head = (
             f"{self._done} of {self._total} done, {len(self._running)} running, "
             f"{self._failed} failed, {self._time_left()}"
         )
-        lines = [Text(head, style="bold")]
+        lines = [_line(head, "bold")]
         for name, (began, data) in self._running.items():
-            lines.append(Text(f"  {name}: {_state(time.monotonic() - began, data)}"))
-        return lines + [Text(note, style="yellow") for note in self._notes]
+            lines.append(_line(f"  {name}: {_state(time.monotonic() - began, data)}"))
+        return lines + [_line(note, "yellow") for note in self._notes]
 
     def _time_left(self) -> str:
-        if not self._done:
+        """From the share of the work that is done, and no less than the slowest cell needs."""
+        now = time.monotonic()
+        shares = {name: _share(data) for name, (_, data) in self._running.items()}
+        ended = self._done - self._done_before + sum(shares.values())
+        if ended < LEAST_SHARE * max(1, len(shares)):
             return "time left unknown"
-        elapsed = time.monotonic() - self._started
-        left = elapsed / self._done * (self._total - self._done)
-        return f"about {left:.0f} s left"
+        left = (now - self._started) / ended * (self._total - self._done_before - ended)
+        own = [
+            (now - began) / shares[name] * (1 - shares[name])
+            for name, (began, _) in self._running.items()
+            if shares[name] >= LEAST_SHARE
+        ]
+        return f"about {_duration(max([left, *own]))} left"
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _share(data: Mapping[str, Any]) -> float:
+    """How much of a cell is done, 0 to 1; 0 while that is not known."""
+    expected = data.get("expected")
+    return min(1.0, data["ended"] / expected) if expected else 0.0
 
 
 def _state(seconds: float, data: Mapping[str, Any]) -> str:
     if not data:
         return f"starting, {seconds:.0f} s"
+    of = f" of {data['expected']:,}" if data["expected"] else ""
     return (
-        f"{data['simulated_s']:,.0f} s simulated in {seconds:.0f} s, {data['ended']:,} requests "
-        f"ended, {data['running']} running, {data['waiting']} waiting"
+        f"{data['ended']:,}{of} requests ended, {data['running']} running, {data['waiting']:,} "
+        f"waiting; {_duration(data['simulated_s'])} simulated in {seconds:.0f} s"
     )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

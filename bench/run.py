@@ -5,13 +5,17 @@ Everything that a user can get wrong is found before the first file is written.
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -39,6 +43,7 @@ from workloads.base import Request, Workload, WorkloadError
 
 PROGRESS_S = 0.25
 FLUSH_S = 4.0  # a killed run loses no more than this and a bit
+MOST_COUNTED = 200_000  # about a second
 STEPS_A_LOOK = 128  # the clock is looked at once in so many steps
 
 
@@ -52,12 +57,14 @@ def run(payload: dict[str, Any]) -> None:
     workload: Workload = _instantiate(payload["config"]["workload"], "workload")
     backend: Backend = _instantiate(payload["config"]["backend"], "backend")
     limits = resolve_limits(config, backend)
-    first, requests = _peek(workload.requests(config.seed))
-    if first is None:
+    expected = _count(workload.requests(config.seed), config.stop_after_s)
+    if not expected:
         raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
+    if payload["device"] != "cpu":
+        _start_allocator()
     memory = DeviceMemory(config, backend, limits, payload["device"])
     folder = Path(payload["out"])
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     _write_setting_files(folder, payload, memory.plan)
     facts = {
         "status": "completed",
@@ -66,11 +73,16 @@ def run(payload: dict[str, Any]) -> None:
         "workload": workload.name,
         **memory.facts(config),
     }
-    _Run(config, backend, limits, memory, folder, started, facts).go(requests)
+    listener = _Run(config, backend, limits, memory, folder, started, facts)
+    listener.expected = expected if expected < MOST_COUNTED else None
+    listener.go(workload.requests(config.seed))
 
 
 class _Run:
     """The engine with everything that listens to it, for one run."""
+
+    expected: int | None = None
+    """Requests that will be sent, None if not known: for whoever watches."""
 
     def __init__(
         self,
@@ -149,6 +161,7 @@ class _Run:
                 {
                     "simulated_s": now,
                     "ended": self._recorder.statuses.total(),
+                    "expected": self.expected,
                     "running": len(self._engine.running),
                     "waiting": self._engine.waiting_count,
                 }
@@ -170,6 +183,10 @@ class _Run:
 def _instantiate(section: dict[str, Any], group: str) -> Any:
     """The object that a plug-in section names. Raises SettingError, or the plug-in's own error
     with the place of a nested setting in front."""
+    if "_target_" not in section:
+        raise SettingError(
+            f"{group} has no _target_, the class to make: choose an option of conf/{group}/."
+        )
     try:
         return instantiate(section, _convert_="all")
     except InstantiationException as error:
@@ -177,10 +194,17 @@ def _instantiate(section: dict[str, Any], group: str) -> Any:
         if not isinstance(cause, TypeError | ValueError):
             raise SettingError(f"{group}: {' '.join(str(error).split())}") from error
         place = ".".join(filter(None, (group, _full_key(error))))
-        if isinstance(cause, TypeError):  # an unknown or a missing keyword
-            raise SettingError(f"{place}: {cause}; see conf/{group}/ for its settings.") from cause
+        if isinstance(cause, TypeError):
+            raise SettingError(f"{_wrong_keyword(place, cause)} (conf/{group}/).") from cause
         message = str(cause)
         raise type(cause)(message if f"{group}." in message else f"{place}: {message}") from error
+
+
+def _wrong_keyword(place: str, error: TypeError) -> str:
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if unknown:
+        return f"{place}.{unknown[1]} is no setting: remove it, or spell it as the group's files do"
+    return f"{place}: {error}: give it, as the group's files do"
 
 
 def _full_key(error: InstantiationException) -> str:
@@ -189,18 +213,39 @@ def _full_key(error: InstantiationException) -> str:
     return last.removeprefix("full_key: ") if last.startswith("full_key: ") else ""
 
 
-def _peek(requests: Iterator[Request]) -> tuple[Request | None, Iterator[Request]]:
-    first = next(requests, None)
+def _count(requests: Iterator[Request], stop_after_s: float | None) -> int:
+    """How many requests will be sent, MOST_COUNTED for that many or more."""
+    end_s = float("inf") if stop_after_s is None else stop_after_s
+    sent = takewhile(lambda request: request.scheduled_s < end_s, requests)
+    return sum(1 for _ in islice(sent, MOST_COUNTED))
 
-    def again() -> Iterator[Request]:
-        if first is not None:
-            yield first
-        yield from requests
 
-    return first, again()
+def _start_allocator() -> None:
+    """Starts CUDA, which reads the allocator's settings. Raises SettingError if it cannot."""
+    try:
+        cuda: Any = torch.cuda
+        cuda.init()
+    except (RuntimeError, ValueError) as error:
+        settings = os.environ.get("PYTORCH_ALLOC_CONF", "")
+        why = str(error).splitlines()[0].rstrip(".")
+        raise SettingError(
+            f"alloc_conf={settings} cannot be used: PyTorch says: {why}; write "
+            "option:value[,option:value], such as expandable_segments:True."
+        ) from error
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(
+            f"out={folder} cannot be made: {error.strerror}; choose another folder."
+        ) from error
 
 
 def _write_setting_files(folder: Path, payload: dict[str, Any], plan: MemoryPlan) -> None:
     text = yaml.safe_dump(payload["config"], sort_keys=False, allow_unicode=True)
     (folder / "config.yaml").write_text(text, encoding="utf-8")
-    write_json(folder / "environment.json", environment() | {"memory": asdict(plan)})
+    write_json(
+        folder / "environment.json", environment(payload["command"]) | {"memory": asdict(plan)}
+    )

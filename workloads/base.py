@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 
 class WorkloadError(ValueError):
     """A workload setting or a trace that cannot be used; the message is one sentence for a user."""
@@ -20,7 +18,7 @@ class Request:
     `scheduled_s` counts from the start of the workload. `output_tokens` is the true length: only
     the oracle and pow2 policies may read it before the request ends. Two requests share the first
     `prefix_block_tokens` tokens for each leading id that their `prefix_ids` have in common; with
-    no ids the prompt is unique to the request.
+    no ids the prompt is unique to the request (workloads/tokens.py makes its token ids).
     """
 
     request_id: int
@@ -30,12 +28,6 @@ class Request:
     kind: str = ""
     prefix_ids: tuple[int, ...] = ()
     prefix_block_tokens: int = 0
-
-    def prompt_ids(self, vocab_size: int) -> np.ndarray:
-        """Token ids of the prompt, shape (prompt_tokens,), int64, in [0, vocab_size)."""
-        from workloads.tokens import prompt_ids  # written beside this file
-
-        return prompt_ids(self, vocab_size)
 
 
 class Workload(Protocol):

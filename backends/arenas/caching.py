@@ -14,7 +14,8 @@ SMALL_BYTES = 1 << 20
 SMALL_ROUNDING_BYTES = 512
 LARGE_ROUNDING_BYTES = 20 << 20
 """No block is given with more to spare: small ones are always split, and large segments of less
-than 10 MiB are 20 MiB long (kSmallSize, kMinBlockSize and kLargeBuffer in CUDACachingAllocator)."""
+than 10 MiB are 20 MiB long (kSmallSize, kMinBlockSize and kLargeBuffer in CUDACachingAllocator).
+On top, roundup_power2_divisions:2 makes sizes up to half as large again."""
 
 
 class CachingArena:
@@ -76,7 +77,8 @@ class CachingArena:
 
 
 def _worst_case(size: int) -> int:
-    return size + (SMALL_ROUNDING_BYTES if size <= SMALL_BYTES else LARGE_ROUNDING_BYTES)
+    rounding = SMALL_ROUNDING_BYTES if size <= SMALL_BYTES else LARGE_ROUNDING_BYTES
+    return size + size // 2 + rounding
 
 
 def _read() -> ArenaUsage:

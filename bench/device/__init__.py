@@ -1,0 +1,1 @@
+"""Where a run happens: the virtual GPU, processes for runs, and what the allocator says."""

@@ -136,9 +136,14 @@ def _compile(
     done = subprocess.run(command, capture_output=True, text=True, env=_plain_environment())
     if done.returncode:
         raise SettingError(
-            f"device=virtual: the C compiler failed on the virtual GPU ({shlex.join(command)}):\n"
-            f"{done.stderr.strip()}\nName another compiler in $CC or use device=cpu"
+            f"device=virtual: {shlex.join(compiler)} cannot compile the virtual GPU "
+            f"({_first_error(done.stderr)}): name another compiler in $CC or use device=cpu."
         )
+
+
+def _first_error(output: str) -> str:
+    lines = output.strip().splitlines() or ["it said nothing"]
+    return next((line for line in lines if "error" in line), lines[-1]).strip()
 
 
 def _plain_environment() -> dict[str, str]:

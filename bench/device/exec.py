@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
 
     Returns 0 after `--help`. Raises SettingError for a setting that cannot be used.
     """
-    if not argv or argv[0] in ("-h", "--help"):
+    if argv and argv[0] in ("-h", "--help"):
         print(USAGE, end="")
         return 0
     return _replace_process(_parse(argv))
@@ -67,7 +67,10 @@ def _replace_process(request: _Request) -> NoReturn:
 
 def _parse(argv: Sequence[str]) -> _Request:
     if "--" not in argv:
-        raise SettingError(f"exec: put `--` between the settings and the command\n{USAGE}")
+        raise SettingError(
+            "exec: put `--` between the settings and the command, as in `fragbench exec "
+            "gpu=a100_80gb -- python script.py`"
+        )
     split = list(argv).index("--")
     settings = {"gpu": "a100_80gb", "memory": "", "alloc_conf": "", "trace": "false"}
     for argument in argv[:split]:

@@ -1,0 +1,1 @@
+"""Continuous batching over a backend: from requests to steps."""

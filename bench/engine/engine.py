@@ -59,7 +59,6 @@ class Engine:
         self.executor = executor
         self.incidents = incidents
         self.steps = 0
-        self.preemptions = 0
         self.output_tokens = 0
         self.on_step: Callable[[Step], None] | None = None
         self._max_model_len = max_model_len
@@ -71,6 +70,11 @@ class Engine:
     def running(self) -> list[Sequence]:
         """Sequences that hold memory, in order of admission."""
         return self._scheduler.running
+
+    @property
+    def preemptions(self) -> int:
+        """How often a sequence lost its memory and went back to the queue."""
+        return self._scheduler.preemptions
 
     @property
     def waiting_count(self) -> int:
@@ -105,6 +109,7 @@ class Engine:
         """The client left: the sequence gives back its memory at once."""
         self._now = now
         self._scheduler.release(sequence)
+        self.incidents.wait_ended(sequence, now)
         self._ended(sequence, Status.CANCELLED, None)
 
     def step(self, now: float) -> Step | None:
@@ -113,27 +118,25 @@ class Engine:
         Raises ActivationsDoNotFitError.
         """
         self._now = now
+        preemptions = self.preemptions
         plan = self._scheduler.schedule(now)
-        preempted = plan.preempted
         if not plan.sequences:
-            self.preemptions += preempted
             return None
         work = _work(plan)
         copy_s = self.executor.copy_s(self.memory.take_copied_bytes())
         try:
             duration = self._execute(work)
         except torch.OutOfMemoryError as error:
-            preempted += self._drop_youngest(plan, now, str(error))
+            self._drop_youngest(plan, now, str(error))
             duration, work = self._retry(plan)
         duration += copy_s
-        self.preemptions += preempted
         step = Step(
             start_s=now,
             end_s=now + duration,
             tokens=work.tokens,
             sequences=len(plan.sequences),
             memory_bound=self._scheduler.memory_bound,
-            preempted=preempted,
+            preempted=self.preemptions - preemptions,
         )
         self._commit(plan, step)
         return step
@@ -141,7 +144,7 @@ class Engine:
     def _execute(self, work: StepWork) -> float:
         return self.executor.run(work, self.memory.backend.moves)
 
-    def _drop_youngest(self, plan: Plan, now: float, error: str) -> int:
+    def _drop_youngest(self, plan: Plan, now: float, error: str) -> None:
         youngest = self._scheduler.running[-1]
         if len(self._scheduler.running) == 1:
             self.incidents.activation_refused(now, error, None)
@@ -150,7 +153,6 @@ class Engine:
         if youngest in plan.sequences:
             plan.sequences.remove(youngest)
         self._scheduler.preempt(youngest)
-        return 1
 
     def _retry(self, plan: Plan) -> tuple[float, StepWork]:
         work = _work(plan)

@@ -32,8 +32,8 @@ class IncidentLog:
         incident["refusals"] += 1
         incident["last_s"] = now
 
-    def admitted(self, sequence: Sequence, now: float) -> None:
-        """The wait for memory, if there was one, is over."""
+    def wait_ended(self, sequence: Sequence, now: float) -> None:
+        """The wait for memory, if there was one, is over: admitted, failed or cancelled."""
         incident = self._open.pop(sequence.id, None)
         if incident is not None:
             self.closed.append(incident | {"waited_s": now - incident["first_s"]})

@@ -65,12 +65,11 @@ def plan_gpu_memory(
     budget = int(usable_bytes * config.utilization) - fixed
     held_back = 0
     if config.kv_budget is not None:
-        wanted = parse_bytes("kv_budget", config.kv_budget)
-        _require(wanted <= budget, config, wanted, budget)
-        budget = wanted
+        budget = _wanted_budget(config, budget)
         held_back = usable_bytes - int((fixed + budget) / config.utilization)
         held_back = held_back // PAGE_BYTES * PAGE_BYTES
-    _require(budget > 0, config, 1, budget)
+    if budget <= 0:
+        raise _no_room("there is no room for KV", config, budget)
     if held_back:
         hold_back(held_back)
     return MemoryPlan(
@@ -89,9 +88,7 @@ def plan_host_memory(config: Config) -> MemoryPlan:
     weights = check_weights_fit(config, usable)
     budget = int(usable * config.utilization) - weights
     if config.kv_budget is not None:
-        wanted = parse_bytes("kv_budget", config.kv_budget)
-        _require(wanted <= budget, config, wanted, budget)
-        budget = wanted
+        budget = _wanted_budget(config, budget)
     return MemoryPlan(usable, weights, 0, 0, budget, 0)
 
 
@@ -112,11 +109,17 @@ def _activation_peak(activations: Activations, tokens: int, rows: int) -> int:
     return peak
 
 
-def _require(condition: bool, config: Config, wanted: int, available: int) -> None:
-    if not condition:
-        raise SettingError(
-            f"kv_budget={config.kv_budget or wanted} does not fit: weights and activations of "
-            f"model={config.model.name} leave {available / GIB:.2f} GiB of gpu={config.gpu.name} "
-            f"at utilization={config.utilization}: lower kv_budget or engine.token_budget, or "
-            "choose a larger gpu."
-        )
+def _wanted_budget(config: Config, available: int) -> int:
+    assert config.kv_budget is not None
+    wanted = parse_bytes("kv_budget", config.kv_budget)
+    if wanted > available:
+        raise _no_room(f"kv_budget={config.kv_budget} does not fit", config, available)
+    return wanted
+
+
+def _no_room(what: str, config: Config, available: int) -> SettingError:
+    return SettingError(
+        f"{what}: weights and activations of model={config.model.name} leave "
+        f"{available / GIB:.2f} GiB of gpu={config.gpu.name} at utilization={config.utilization}: "
+        "raise utilization, lower kv_budget or engine.token_budget, or choose a larger gpu."
+    )

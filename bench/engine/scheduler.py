@@ -41,7 +41,6 @@ class Plan:
     """A step's sequences, each with its `chunk` set."""
 
     sequences: list[Sequence] = field(default_factory=list)
-    preempted: int = 0
 
 
 class Scheduler:
@@ -51,18 +50,21 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.memory_bound = False
+        self.preemptions = 0
         self._memory = memory
         self._limits = limits
         self._incidents = incidents
         self._end = end
-        self._refused_at_frees = -1  # no use in trying again before this moves
+        # Whose admission was refused, and `frees` then: no use in trying again before that moves.
+        self._refused: tuple[int, int] | None = None
 
     def schedule(self, now: float) -> Plan:
         """Chooses the next step's work and takes the memory for it."""
         self.memory_bound = False
         plan = Plan()
+        preemptions = self.preemptions
         budget = self._continue_running(plan, now)
-        if not plan.preempted:
+        if self.preemptions == preemptions:
             self._admit(plan, budget, now)
         return plan
 
@@ -75,14 +77,14 @@ class Scheduler:
             sequence = running[len(scheduled)]
             chunk = min(sequence.known - sequence.computed, budget)
             needed = sequence.computed + chunk
-            if needed > sequence.slots and not self._extend(sequence, needed, plan, now):
+            if needed > sequence.slots and not self._extend(sequence, needed, now):
                 continue
             sequence.chunk = chunk
             budget -= chunk
             scheduled.append(sequence)
         return budget if chunked else self._limits.token_budget
 
-    def _extend(self, sequence: Sequence, tokens: int, plan: Plan, now: float) -> bool:
+    def _extend(self, sequence: Sequence, tokens: int, now: float) -> bool:
         """Makes room, at the cost of younger sequences; False when `sequence` itself had to go."""
         while not self._memory.extend(sequence, tokens):
             self.memory_bound = True
@@ -93,7 +95,6 @@ class Scheduler:
             victim = self.running[-1]
             self._incidents.extend_refused(sequence, tokens, now, preempted=victim.id)
             self.preempt(victim)
-            plan.preempted += 1
             if victim is sequence:
                 return False
         return True
@@ -125,21 +126,21 @@ class Scheduler:
 
     def _reserve(self, sequence: Sequence, tokens: int, now: float) -> bool:
         """Takes memory for the head of the queue, if anything was freed since the last refusal."""
-        if self._refused_at_frees == self._memory.frees:
+        if self._refused == (sequence.id, self._memory.frees):
             self.memory_bound = True
             return False
         room = sequence.known if self._limits.admit_whole_prompt else tokens
         if self._memory.reserve(sequence, tokens, room):
-            self._incidents.admitted(sequence, now)
+            self._incidents.wait_ended(sequence, now)
             return True
         self.memory_bound = True
         self._incidents.reserve_refused(sequence, tokens, now)
         if self._limits.on_oom == "fail" or not self.running:
             self.waiting.popleft()
-            self._incidents.admitted(sequence, now)
+            self._incidents.wait_ended(sequence, now)
             self._end(sequence, Status.FAILED, "out of KV memory at admission")
         else:
-            self._refused_at_frees = self._memory.frees
+            self._refused = sequence.id, self._memory.frees
         return False
 
     def preempt(self, sequence: Sequence) -> None:
@@ -148,6 +149,7 @@ class Scheduler:
         self._memory.free(sequence)
         sequence.computed = 0
         sequence.preemptions += 1
+        self.preemptions += 1
         self.waiting.appendleft(sequence)
 
     def fail(self, sequence: Sequence, cause: str) -> None:

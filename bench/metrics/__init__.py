@@ -1,0 +1,1 @@
+"""Accounting, latency and the files of a run."""

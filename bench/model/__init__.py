@@ -1,0 +1,1 @@
+"""Models: shapes, sizes and the decoder whose forward pass is recorded."""

@@ -67,8 +67,11 @@ def test_a_misspelt_key_fails() -> None:
         ("bandwidth_efficiency", 0.0),
         ("operator_overhead_us", -1.0),
         ("context_gib", 80.0),
+        ("memory_gib", float("inf")),
+        ("memory_gib", 1e7),
+        ("compute_capability", "new"),
     ],
 )
-def test_an_impossible_number_is_refused_by_name(field: str, value: float) -> None:
+def test_an_impossible_value_is_refused_by_name(field: str, value: float | str) -> None:
     with pytest.raises(SettingError, match=field):
         replace(load_gpu("a100_80gb"), **{field: value})  # type: ignore[arg-type]

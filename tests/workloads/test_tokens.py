@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.base import Request, WorkloadError
+from workloads.tokens import prompt_ids
 
 
 def make_request(
@@ -18,7 +19,7 @@ def make_request(
 
 def common_tokens(one: Request, two: Request, vocab_size: int = 32_000) -> int:
     """How many leading tokens the two prompts share."""
-    pairs = zip(one.prompt_ids(vocab_size), two.prompt_ids(vocab_size), strict=False)
+    pairs = zip(prompt_ids(one, vocab_size), prompt_ids(two, vocab_size), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
@@ -28,7 +29,7 @@ def common_tokens(one: Request, two: Request, vocab_size: int = 32_000) -> int:
 def test_ids_have_the_prompts_length_and_lie_in_the_vocabulary(
     tokens: int, ids: list[int], vocab_size: int
 ) -> None:
-    prompt = make_request(5, tokens, tuple(ids)).prompt_ids(vocab_size)
+    prompt = prompt_ids(make_request(5, tokens, tuple(ids)), vocab_size)
     assert prompt.shape == (tokens,)
     assert prompt.dtype == np.int64
     assert 0 <= prompt.min() <= prompt.max() < vocab_size
@@ -50,7 +51,7 @@ def test_tokens_after_the_last_id_belong_to_the_request() -> None:
 
 
 def test_unique_prompts_differ_from_the_first_block_on() -> None:
-    starts = {tuple(make_request(n, tokens=16).prompt_ids(32_000)) for n in range(5000)}
+    starts = {tuple(prompt_ids(make_request(n, tokens=16), 32_000)) for n in range(5000)}
     assert len(starts) == 5000
 
 
@@ -59,7 +60,7 @@ def test_a_request_id_and_a_block_id_of_the_same_number_share_nothing() -> None:
 
 
 def test_tokens_spread_evenly_over_the_vocabulary() -> None:
-    counts = np.bincount(make_request(1, tokens=100_000).prompt_ids(10), minlength=10)
+    counts = np.bincount(prompt_ids(make_request(1, tokens=100_000), 10), minlength=10)
     # binomial(100,000, 0.1): standard deviation 95; 5 of them
     assert np.abs(counts - 10_000).max() < 475
 
@@ -72,9 +73,9 @@ def test_the_first_token_is_split_mix_64_by_hand() -> None:
 
     key = mix(mix(9) ^ 0x13198A2E03707344)
     expected = [mix((key + n * 0x9E3779B97F4A7C15) % 2**64) % 32_000 for n in (1, 2, 3)]
-    assert make_request(9, tokens=3).prompt_ids(32_000).tolist() == expected
+    assert prompt_ids(make_request(9, tokens=3), 32_000).tolist() == expected
 
 
 def test_a_vocabulary_of_one_token_is_refused() -> None:
     with pytest.raises(WorkloadError, match="vocab_size is 1"):
-        make_request().prompt_ids(1)
+        prompt_ids(make_request(), 1)

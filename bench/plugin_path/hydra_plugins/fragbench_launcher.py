@@ -1,4 +1,4 @@
-"""Hydra's way into bench/cells.py: all combinations of a sweep at once, several at a time."""
+"""Hydra's way into bench/experiment.py: all combinations of a sweep at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from bench.experiment import compose_cells, run_sweep
+from bench.experiment import take_sweep
 
 
 class CellLauncher(Launcher):
-    """Runs a sweep on the fork server, in this process's sight."""
+    """Hands a sweep to bench/experiment.py, which runs it on the fork server."""
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -25,11 +25,11 @@ class CellLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        run_sweep(compose_cells(self._context, self._config, job_overrides))
-        return [_done(overrides) for overrides in job_overrides]
+        take_sweep(self._context, self._config, job_overrides)
+        return [_taken(overrides) for overrides in job_overrides]
 
 
-def _done(overrides: Sequence[str]) -> JobReturn:
+def _taken(overrides: Sequence[str]) -> JobReturn:
     result = JobReturn(overrides=list(overrides), status=JobStatus.COMPLETED)
     result.return_value = None
     return result

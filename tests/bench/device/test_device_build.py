@@ -64,7 +64,7 @@ def test_a_missing_compiler_says_what_to_install(
 
 def test_a_failing_compiler_is_quoted(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "false")
-    with pytest.raises(SettingError, match=r"(?s)C compiler failed.*device=cpu"):
+    with pytest.raises(SettingError, match=r"cannot compile .*device=cpu"):
         build_virtual_gpu()
     assert list(empty_cache.iterdir()) == []
 

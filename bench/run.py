@@ -29,7 +29,7 @@ from bench.engine.driver import Stopped, drive
 from bench.engine.engine import ActivationsDoNotFitError, Engine
 from bench.engine.executor import ModelledExecutor
 from bench.engine.incidents import IncidentLog
-from bench.engine.limits import resolve_limits
+from bench.engine.limits import resolve_limits, resolve_padding
 from bench.engine.memory_plan import MemoryPlan
 from bench.engine.scheduler import Limits
 from bench.environment import environment
@@ -111,7 +111,12 @@ class _Run:
             constants=config.costs,
             kv_block_tokens=backend.block_tokens,
         )
-        self._executor = ModelledExecutor(costs, memory.activations, memory.driver_calls)
+        self._executor = ModelledExecutor(
+            costs,
+            memory.activations,
+            memory.driver_calls,
+            resolve_padding(config, backend, limits),
+        )
         self._engine = Engine(
             backend,
             self._executor,

@@ -27,7 +27,6 @@ from bench.model.shape import ModelShape
 
 SHAPES = ((96, 8), (160, 8), (96, 24))  # (tokens, sampled rows)
 CHECKED_SHAPE = (200, 40)
-SMALLEST_BUCKET = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +143,12 @@ class Activations:
         self,
         trace: ActivationTrace,
         *,
-        bucketed: bool,
         ages: bool,
         driver_calls: Callable[[], int],
     ) -> None:
         """`ages` says that the allocator counts how long blocks were unused, so that a replay is
         never without effect (garbage_collection_threshold)."""
         self._trace = trace
-        self._bucketed = bucketed
         self._ages = ages
         self._driver_calls = driver_calls
         self._unchanging: set[tuple[int, int]] = set()
@@ -160,7 +157,7 @@ class Activations:
 
     def run(self, tokens: int, rows: int, state: int) -> None:
         """A step's activations. Raises torch.OutOfMemoryError with nothing left allocated."""
-        shape = (_bucket(tokens), _bucket(rows)) if self._bucketed else (tokens, rows)
+        shape = tokens, rows
         if state != self._state:
             self._state = state
             self._unchanging.clear()
@@ -189,8 +186,3 @@ class Activations:
         finally:
             for pointer in live.values():
                 delete(pointer)
-
-
-def _bucket(n: int) -> int:
-    """The next power of two, from 16 up: the shapes that static graphs are captured for."""
-    return n if n == 0 else max(SMALLEST_BUCKET, 1 << (n - 1).bit_length())

@@ -45,21 +45,15 @@ class DeviceMemory:
     def _start_gpu(self, config: Config, backend: Backend, limits: Limits) -> MemoryPlan:
         usable, _ = torch.cuda.mem_get_info()
         check_weights_fit(config, usable)
-        bucketed = config.engine.activation_buckets
-        if bucketed is None:
-            bucketed = backend.activation_buckets
         trace = record(config.model, config.tensor_parallel)
         self.activations = Activations(
             trace,
-            bucketed=bucketed,
             ages="garbage_collection_threshold" in (backend.alloc_conf + config.alloc_conf),
             driver_calls=lambda: sum(self.driver_calls().values()),
         )
         self.weights = load_weights(config)
-        decodes = limits.max_num_seqs if limits.prefill == "whole" else 0
-        return plan_gpu_memory(
-            config, self.activations, limits.token_budget + decodes, limits.max_num_seqs, usable
-        )
+        tokens, rows = limits.largest_step
+        return plan_gpu_memory(config, self.activations, tokens, rows, usable)
 
     def facts(self, config: Config) -> dict[str, Any]:
         """What summary.json says of memory's division."""

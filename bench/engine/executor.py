@@ -7,6 +7,7 @@ from typing import Protocol
 
 from bench.costs import CostModel, StepWork
 from bench.engine.activations import Activations
+from bench.engine.padding import Padding
 
 
 class Executor(Protocol):
@@ -25,7 +26,7 @@ class Executor(Protocol):
 
 
 class ModelledExecutor:
-    """Activations are real allocations, time is the cost model's.
+    """Activations are real allocations, time is the cost model's; both are of the padded step.
 
     `driver_calls` reads how often the driver was called, by kind, since the process began: calls
     made for KV memory and for activations alike are charged to the step they happened in.
@@ -36,14 +37,18 @@ class ModelledExecutor:
         costs: CostModel,
         activations: Activations | None,
         driver_calls: Callable[[], Mapping[str, int]],
+        padding: Padding | None = None,
     ) -> None:
         self._costs = costs
         self._activations = activations
+        self._padding = padding
         self._read_driver_calls = driver_calls
         self._charged = dict(driver_calls())
         self.driver_s = 0.0
 
     def run(self, work: StepWork, memory_state: int) -> float:
+        if self._padding is not None:
+            work = self._padding.pad(work)
         if self._activations is not None:
             self._activations.run(work.tokens, work.sampled, memory_state)
         return self._costs.step_s(work) + self._charge_driver()

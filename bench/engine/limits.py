@@ -6,6 +6,7 @@ from typing import Literal, cast
 
 from backends.base import Backend
 from bench.config import Config
+from bench.engine.padding import Padding
 from bench.engine.scheduler import Limits
 from bench.errors import SettingError
 
@@ -41,3 +42,11 @@ def resolve_limits(config: Config, backend: Backend) -> Limits:
         admit_whole_prompt=engine.admit_whole_prompt,
         on_oom=cast(Literal["queue", "fail"], engine.on_oom),
     )
+
+
+def resolve_padding(config: Config, backend: Backend, limits: Limits) -> Padding | None:
+    """How steps are padded: as `engine.activation_buckets` says, or as the backend does."""
+    padded = config.engine.activation_buckets
+    if padded is None:
+        padded = backend.activation_buckets
+    return Padding(*limits.largest_step) if padded else None

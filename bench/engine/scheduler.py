@@ -35,6 +35,12 @@ class Limits:
     admit_whole_prompt: bool
     on_oom: Literal["queue", "fail"]
 
+    @property
+    def largest_step(self) -> tuple[int, int]:
+        """Most tokens and most sampled rows that a step can have."""
+        decodes = self.max_num_seqs if self.prefill == "whole" else 0
+        return self.token_budget + decodes, self.max_num_seqs
+
 
 @dataclass(slots=True)
 class Plan:

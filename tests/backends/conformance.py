@@ -109,9 +109,8 @@ class _Model:
         hold = backend.extend(sequence, tokens)
         if hold is not None:
             assert tokens <= hold.slots
-            if hold.slots <= self.slots[sequence]:
-                assert hold.copied_bytes == 0
-            assert hold.copied_bytes in (0, self.tokens[sequence] * TOKEN_BYTES)
+            moved = hold.slots > self.slots[sequence] and backend.block_tokens is None
+            assert hold.copied_bytes == (self.slots[sequence] * TOKEN_BYTES if moved else 0)
             self.slots[sequence], self.tokens[sequence] = hold.slots, tokens
 
     def free(self, backend: Backend, number: int, which: int, unused: int) -> None:

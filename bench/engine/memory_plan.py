@@ -49,9 +49,18 @@ def check_weights_fit(config: Config, usable_bytes: int) -> int:
 
 
 def load_weights(config: Config) -> list[torch.Tensor]:
-    """The model's weights as allocations of their real sizes; nothing is written to them."""
+    """The model's weights as allocations of their real sizes; nothing is written to them.
+
+    Raises SettingError where the allocator's rounding is what no longer fits.
+    """
     tensors = config.model.weight_tensors(config.weight_dtype, config.tensor_parallel)
-    return [torch.empty(t.nbytes, dtype=torch.uint8, device="cuda") for t in tensors]
+    try:
+        return [torch.empty(t.nbytes, dtype=torch.uint8, device="cuda") for t in tensors]
+    except torch.OutOfMemoryError as error:
+        raise SettingError(
+            f"model={config.model.name} fills gpu={config.gpu.name} with its weights alone: choose "
+            "a larger gpu, more tensor_parallel or a smaller weight_dtype."
+        ) from error
 
 
 def plan_gpu_memory(

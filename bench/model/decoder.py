@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bench.model.shape import ModelShape
+from bench.model.shape import OPT_POSITION_OFFSET, ModelShape
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -100,6 +100,11 @@ class Decoder(nn.Module):
         vocab_rows = shape.vocab_rows(tensor_parallel)
         self.vocab_size = shape.vocab_size
         self.embed_tokens = nn.Embedding(vocab_rows, shape.hidden_size)
+        self.embed_positions = (
+            nn.Embedding(shape.position_rows, shape.hidden_size)
+            if shape.learned_positions
+            else None
+        )
         self.layers = nn.ModuleList(DecoderLayer(shape, tensor_parallel) for _ in range(layers))
         self.norm = _norm(shape)
         self.lm_head = nn.Linear(shape.hidden_size, vocab_rows, bias=False)
@@ -113,6 +118,8 @@ class Decoder(nn.Module):
         """Next token ids (rows,) after the rows of the step that end their sequence's prompt or
         decode; token_ids and positions are (tokens,), sampled_rows (rows,), all int64."""
         x = self.embed_tokens(token_ids)
+        if self.embed_positions is not None:
+            x = x + self.embed_positions(positions + OPT_POSITION_OFFSET)
         cos, sin = self.cos[positions], self.sin[positions]
         for layer in self.layers:
             x = layer(x, cos, sin, attend)

@@ -153,8 +153,13 @@ def test_a_folder_that_cannot_be_made_is_refused(
     ],
 )
 def test_what_only_a_run_can_find_is_a_sentence_too(
-    arguments: list[str], parts: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    parts: list[str],
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("FRAGBENCH_TRACES", raising=False)
     rows = "2023-11-16 18:15:46.6805900,374,44\r\n2023-11-16 18:15:50.9951690,abc,109\r\n"
     (folder / "bad.csv").write_text(TRACE_HEADER + rows, encoding="utf-8", newline="")
     sentence = refusal(capsys, "run", "device=cpu", *arguments)

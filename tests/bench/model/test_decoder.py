@@ -120,9 +120,13 @@ def test_opt_has_layer_norms_relu_and_no_rotation() -> None:
         return causal(q, k, v)
 
     ids = torch.tensor([3, 14, 15])
-    model(ids, torch.arange(3), torch.tensor([2]), attend)
+    positions = model.embed_positions
+    assert positions is not None
     model(ids, torch.arange(3) + 5, torch.tensor([2]), attend)
-    assert torch.equal(seen[0], seen[2]), "positions do not turn the queries"
+    # The table starts at row 2: moved up by 5 rows, positions 0 to 2 read what 5 to 7 read.
+    positions.weight.copy_(positions.weight.roll(-5, dims=0))
+    model(ids, torch.arange(3), torch.tensor([2]), attend)
+    assert torch.equal(seen[0], seen[2]), "positions are added, and do not turn the queries"
     layer = model.layers[0]
     x = torch.randn(3, 32, generator=torch.Generator().manual_seed(1))
     f = layer.feed_forward
@@ -168,9 +172,8 @@ def test_one_rank_has_its_share_of_heads_rows_and_columns() -> None:
 
 @pytest.mark.parametrize("shape", [LLAMA, OPT], ids=["llama", "opt"])
 def test_its_weights_are_those_that_the_shape_counts(shape: ModelShape) -> None:
-    """All but a tied lm_head, which is a tensor of its own here, and OPT's position table."""
+    """All but a tied lm_head, which is a tensor of its own here."""
     model = decoder(shape)
     counted = {t.name: t.nbytes // 2 for t in shape.weight_tensors("fp16", 1)}
-    counted.pop("embed_positions", None)
     counted.setdefault("lm_head", counted["embed_tokens"])
     assert sum(p.numel() for p in model.parameters()) == sum(counted.values())

@@ -26,7 +26,6 @@ class Recorder:
         self.batch_max = 0
         self.sequence_s = 0.0
         self.busy_s = 0.0
-        self.memory_bound_now = False
         self._interval_s = sample_interval_s
         self._next_sample_s = 0.0
         self._allocator_row = allocator_row

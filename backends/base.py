@@ -45,10 +45,12 @@ class Demand(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """A granted reserve or extend: slots now held, and bytes copied to get there."""
+    """A granted reserve or extend: slots now held, and bytes copied to get there in how many
+    copies."""
 
     slots: int
     copied_bytes: int = 0
+    copies: int = 0
 
 
 class Usage(NamedTuple):

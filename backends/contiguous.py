@@ -115,7 +115,8 @@ class ContiguousBuffers:
             return None
         self._arena.release(held.buffers)
         self._held[sequence] = _Buffer(buffers, slots, held.demand)
-        return Hold(slots, copied_bytes=held.slots * self._layout.token_bytes)
+        copied_bytes = held.slots * self._layout.token_bytes
+        return Hold(slots, copied_bytes, copies=len(self._sizes(slots)))
 
     def free(self, sequence: int) -> None:
         self.moves += 1

@@ -152,13 +152,14 @@ class _Interrupts:
 def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: _Interrupts, console: Console) -> None:
     """Runs the waiting cells, which are of one device kind, unless the user stops them."""
     stopping = False
+    jobs = 1 if kind == "cuda" else matrix.jobs  # runs would take each other's memory on a card
     with (
         tempfile.TemporaryDirectory(prefix="fragbench-logs-") as logs,
         Launcher(kind, modules=MODULES) as launcher,
         ProgressView(console, matrix.total, [cell.status for cell, _ in matrix.done]) as view,
     ):
         while matrix.running or (matrix.waiting and not interrupts.count):
-            while matrix.waiting and len(matrix.running) < matrix.jobs and not interrupts.count:
+            while matrix.waiting and len(matrix.running) < jobs and not interrupts.count:
                 cell = matrix.waiting.popleft()
                 number = launcher.submit(_job(cell, Path(logs)))
                 matrix.running[number] = cell
@@ -204,7 +205,8 @@ def _finish(matrix: _Matrix, event: Finished, logs: Path) -> Cell:
         summary = json.loads((cell.out / "summary.json").read_text(encoding="utf-8"))
         cell.status, cell.cause = summary["status"], summary["cause"]
     else:
-        cell.status = "incomplete" if event.status == "interrupted" else "failed"
+        cut_short = event.status in ("interrupted", "killed")
+        cell.status = "incomplete" if cut_short else "failed"
         cell.cause = _cause(event)
         if event.status != "user_error":
             _write_failure(cell)

@@ -61,6 +61,7 @@ class Config:
     alloc_conf: str = ""
     stop_after_s: float | None = None
     sample_interval_s: float = 5.0
+    memory_snapshot: bool = False
     jobs: int | None = None
 
 

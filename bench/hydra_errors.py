@@ -15,7 +15,10 @@ HYDRA_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 """What composing raises. A few of Hydra's own checks are plain ValueErrors."""
 
 _KINDS = {"Integer": "whole number", "Float": "number", "bool": "true or false"}
-_ALL = "`fragbench run --cfg job` shows all of them."
+_ALL = (
+    "`fragbench run --cfg job` shows all of them (for a key that only some options of a swept "
+    "group have, write ++key=...)."
+)
 
 
 def sentence(error: Exception) -> str:
@@ -60,7 +63,8 @@ _KNOWN = [
     ),
     (
         re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '(?P<override>[^']+)'"),
-        "{override} has several values: use `fragbench matrix {override}` to run each of them.",
+        "{override} has several values: use `fragbench matrix {override}` to run each of them, or "
+        "quote it if it is one value with commas, as in \"alloc_conf='a:1,b:2'\".",
     ),
     (
         re.compile(r"Could not (?:override|delete)[^']* '(?P<key>[^']*)'"),

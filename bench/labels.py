@@ -16,6 +16,7 @@ def labels(config: dict[str, Any], device: str) -> dict[str, Any]:
         "backend": config["backend"].get("name"),
         "workload": Path(path).stem if path else config["workload"].get("name"),
         "model": config["model"]["name"],
+        "engine": config["engine"]["name"],
         "gpu": config["gpu"]["name"],
         "seed": config["seed"],
     }

@@ -132,6 +132,8 @@ class _Run:
         """Drives the run to its end and writes the summary."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        if self._config.memory_snapshot:
+            self._memory.record_history()
         try:
             self._simulated_s = drive(
                 self._engine, requests, self._config.stop_after_s, self._on_tick
@@ -142,6 +144,8 @@ class _Run:
             self._engine.stop(self._now)
         if self._stop_wanted:
             self._facts |= {"status": "incomplete", "cause": "stopped by the user"}
+        if self._config.memory_snapshot:
+            self._memory.dump_snapshot(self._folder / "memory_snapshot.pickle")
         self._recorder.close()
         write_json(self._folder / "summary.json", self._summary())
 

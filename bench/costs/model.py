@@ -132,11 +132,12 @@ class CostModel:
             seconds[name] = self._elementwise_s + moved_s
         return seconds
 
-    def copy_s(self, nbytes: int) -> float:
-        """Seconds of a copy of `nbytes` within the device: each byte is read and written."""
+    def copy_s(self, nbytes: int, copies: int = 1) -> float:
+        """Seconds of `copies` copies of `nbytes` in all within the device: each byte is read and
+        written, and each copy is launched."""
         if nbytes == 0:
             return 0.0
-        return 2 * nbytes / self._fp16_speed.bytes_s + self._operator_s
+        return 2 * nbytes / self._fp16_speed.bytes_s + copies * self._operator_s
 
     def driver_s(self, calls: Mapping[str, int]) -> float:
         """Seconds of driver calls, counted by kind ("cudaMalloc", "cuMemMap", ...).

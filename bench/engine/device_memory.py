@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from bench.engine.memory_plan import (
     plan_host_memory,
 )
 from bench.engine.scheduler import Limits
+from bench.errors import SettingError
 from bench.metrics.allocator import AllocatorProbe
 
 
@@ -43,6 +45,7 @@ class DeviceMemory:
             self.probe.start()
 
     def _start_gpu(self, config: Config, backend: Backend, limits: Limits) -> MemoryPlan:
+        _check_card(config)
         usable, _ = torch.cuda.mem_get_info()
         check_weights_fit(config, usable)
         trace = record(config.model, config.tensor_parallel)
@@ -78,6 +81,27 @@ class DeviceMemory:
         """The cheap part of it, for incidents."""
         return self.probe.counters() if self.probe else {}
 
+    def record_history(self) -> None:
+        """Keeps the allocator's events for `dump_snapshot`."""
+        if self.probe:
+            self.probe.record_history()
+
+    def dump_snapshot(self, path: Path) -> None:
+        """Writes the allocator's state and events; nothing where there is no allocator."""
+        if self.probe:
+            self.probe.dump(path)
+
     def allocator_summary(self) -> dict[str, Any] | None:
         """summary.json's `allocator`; null without one."""
         return self.probe.summary() if self.probe else None
+
+
+def _check_card(config: Config) -> None:
+    """Raises SettingError where the card is another than `gpu`, whose times are modelled."""
+    found = torch.cuda.get_device_name(0)
+    if found != config.gpu.device_name:
+        raise SettingError(
+            f"the card is {found!r} and gpu={config.gpu.name} is {config.gpu.device_name!r}, whose "
+            "times would be modelled: choose the gpu= that is there, set gpu.device_name to it to "
+            "model its times so all the same, or use device=virtual."
+        )

@@ -34,7 +34,10 @@ def drive(
                 engine.add(upcoming, upcoming.scheduled_s)
                 upcoming = next(arrivals, None)
             if engine.idle:
-                if upcoming is None or upcoming.scheduled_s >= end_s:
+                if upcoming is None:
+                    break
+                if upcoming.scheduled_s >= end_s:
+                    now = end_s  # idle to the end
                     break
                 now = upcoming.scheduled_s
                 continue

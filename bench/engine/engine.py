@@ -58,6 +58,7 @@ class Engine:
         self.gaps = InterTokenGaps()
         self.executor = executor
         self.incidents = incidents
+        self.sent = 0
         self.steps = 0
         self.output_tokens = 0
         self.on_step: Callable[[Step], None] | None = None
@@ -93,6 +94,7 @@ class Engine:
 
     def add(self, request: Request, sent_s: float) -> Sequence:
         """Queues a request, or rejects it at once if it can never fit."""
+        self.sent += 1
         sequence = Sequence(request, sent_s)
         self._now = sent_s
         total = request.prompt_tokens + request.output_tokens
@@ -123,7 +125,7 @@ class Engine:
         if not plan.sequences:
             return None
         work = _work(plan)
-        copy_s = self.executor.copy_s(self.memory.take_copied_bytes())
+        copy_s = self.executor.copy_s(*self.memory.take_copies())
         try:
             duration = self._execute(work)
         except torch.OutOfMemoryError as error:
@@ -148,7 +150,9 @@ class Engine:
         youngest = self._scheduler.running[-1]
         if len(self._scheduler.running) == 1:
             self.incidents.activation_refused(now, error, None)
-            raise ActivationsDoNotFitError(f"the activations of one sequence did not fit: {error}")
+            raise ActivationsDoNotFitError(
+                f"the activations of one sequence did not fit: {_first_sentences(error)}"
+            )
         self.incidents.activation_refused(now, error, youngest.id)
         if youngest in plan.sequences:
             plan.sequences.remove(youngest)
@@ -161,7 +165,7 @@ class Engine:
         except torch.OutOfMemoryError as error:
             raise ActivationsDoNotFitError(
                 f"the activations of a step of {work.tokens} tokens did not fit, even after the "
-                f"youngest sequence was preempted: {error}"
+                f"youngest sequence was preempted: {_first_sentences(str(error))}"
             ) from error
 
     def _commit(self, plan: Plan, step: Step) -> None:
@@ -214,6 +218,11 @@ class Engine:
         self.incidents.finish()
         for sequence in (*self._scheduler.running, *self._scheduler.waiting):
             self._ended(sequence, Status.UNFINISHED, None)
+
+
+def _first_sentences(error: str) -> str:
+    """What was wanted and what is free, without the advice that follows."""
+    return ". ".join(error.split(". ")[:3]) + "."
 
 
 def _work(plan: Plan) -> StepWork:

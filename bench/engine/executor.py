@@ -20,8 +20,8 @@ class Executor(Protocol):
         """
         ...
 
-    def copy_s(self, nbytes: int) -> float:
-        """Seconds to copy KV between buffers."""
+    def copy_s(self, nbytes: int, copies: int) -> float:
+        """Seconds to copy KV between buffers, `nbytes` in all."""
         ...
 
 
@@ -53,8 +53,8 @@ class ModelledExecutor:
             self._activations.run(work.tokens, work.sampled, memory_state)
         return self._costs.step_s(work) + self._charge_driver()
 
-    def copy_s(self, nbytes: int) -> float:
-        return self._costs.copy_s(nbytes)
+    def copy_s(self, nbytes: int, copies: int) -> float:
+        return self._costs.copy_s(nbytes, copies)
 
     def _charge_driver(self) -> float:
         calls = self._read_driver_calls()

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from backends.base import Backend, Usage
 from bench.engine.sequence import Sequence
 from bench.metrics.accounting import MemoryAccount
+
+
+class Copies(NamedTuple):
+    """Bytes copied, and in how many copies."""
+
+    nbytes: int
+    number: int
 
 
 class KvMemory:
@@ -18,7 +27,7 @@ class KvMemory:
         self.backend = backend
         self.account = account
         self.frees = 0
-        self._copied_bytes = 0
+        self._copied = Copies(0, 0)
         self._usage: Usage | None = None
 
     def reserve(self, sequence: Sequence, tokens: int, room: int) -> bool:
@@ -38,7 +47,10 @@ class KvMemory:
         if hold is None:
             return False
         sequence.slots = hold.slots
-        self._copied_bytes += hold.copied_bytes
+        if hold.copies:
+            self._copied = Copies(
+                self._copied.nbytes + hold.copied_bytes, self._copied.number + hold.copies
+            )
         self.account.resized(sequence.id, hold.slots)
         return True
 
@@ -56,7 +68,7 @@ class KvMemory:
             self._usage = self.backend.usage()
         return self._usage
 
-    def take_copied_bytes(self) -> int:
-        """Bytes copied between buffers since the last call."""
-        copied, self._copied_bytes = self._copied_bytes, 0
+    def take_copies(self) -> Copies:
+        """What was copied between buffers since the last call."""
+        copied, self._copied = self._copied, Copies(0, 0)
         return copied

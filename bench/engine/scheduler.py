@@ -91,10 +91,13 @@ class Scheduler:
         return budget if chunked else self._limits.token_budget
 
     def _extend(self, sequence: Sequence, tokens: int, now: float) -> bool:
-        """Makes room, at the cost of younger sequences; False when `sequence` itself had to go."""
+        """Makes room, at the cost of younger sequences; False when `sequence` itself had to go.
+
+        One that is alone goes too: computed again, it needs no room for its old buffer.
+        """
         while not self._memory.extend(sequence, tokens):
             self.memory_bound = True
-            if self._limits.on_oom == "fail" or len(self.running) == 1:
+            if self._limits.on_oom == "fail":
                 self._incidents.extend_refused(sequence, tokens, now, preempted=None)
                 self.fail(sequence, "out of KV memory while decoding")
                 return False
@@ -135,12 +138,14 @@ class Scheduler:
         if self._refused == (sequence.id, self._memory.frees):
             self.memory_bound = True
             return False
-        room = sequence.known if self._limits.admit_whole_prompt else tokens
+        # One that lost its memory once would lose it again at the same place.
+        whole = self._limits.admit_whole_prompt or sequence.preemptions > 0
+        room = sequence.known if whole else tokens
         if self._memory.reserve(sequence, tokens, room):
             self._incidents.wait_ended(sequence, now)
             return True
         self.memory_bound = True
-        self._incidents.reserve_refused(sequence, tokens, now)
+        self._incidents.reserve_refused(sequence, room, now)
         if self._limits.on_oom == "fail" or not self.running:
             self.waiting.popleft()
             self._incidents.wait_ended(sequence, now)

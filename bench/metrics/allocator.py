@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from bench.device.stats import (
     AllocatorReader,
@@ -10,6 +14,8 @@ from bench.device.stats import (
     DriverCalls,
     external_fragmentation,
 )
+
+SNAPSHOT_EVENTS = 100_000
 
 
 class AllocatorProbe:
@@ -29,6 +35,15 @@ class AllocatorProbe:
         """From here on counts belong to the run: what set it up is left out."""
         self._calls_before = self._calls.read()
         self._before = self._reader.read()
+
+    def record_history(self) -> None:
+        """Keeps the last events of the allocator, for `dump`."""
+        torch.cuda.memory._record_memory_history(context=None, max_entries=SNAPSHOT_EVENTS)
+
+    def dump(self, path: Path) -> None:
+        """Writes a snapshot that PyTorch's viewer reads: pickle protocol 4, as it fails on 5."""
+        with path.open("wb") as file:
+            pickle.dump(torch.cuda.memory._snapshot(), file, protocol=4)
 
     def row(self) -> dict[str, Any]:
         """Columns of bench.metrics.records.TIMELINE; null where the allocator keeps no count.

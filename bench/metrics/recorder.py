@@ -69,8 +69,9 @@ class Recorder:
         """A step ended."""
         duration_s = step.end_s - step.start_s
         self.busy_s += duration_s
-        self.sequence_s += step.sequences * duration_s
-        self.batch_max = max(self.batch_max, step.sequences)
+        running = len(self._engine.running)
+        self.sequence_s += running * duration_s
+        self.batch_max = max(self.batch_max, running)
         if step.end_s >= self._next_sample_s:
             self._next_sample_s = (step.end_s // self._interval_s + 1) * self._interval_s
             self._sample(step)

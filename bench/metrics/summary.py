@@ -24,7 +24,7 @@ def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
         for name, measure in LATENCIES.items()
     }
     return {
-        "requests": request_counts(requests["status"]),
+        "requests": request_counts(requests["status"], engine.sent),
         "throughput": throughput(completed, simulated_s),
         **latencies,
         "itl_s": distribution(gaps, weights),
@@ -41,10 +41,10 @@ def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
     }
 
 
-def request_counts(statuses: pd.Series[str]) -> dict[str, int]:
-    """Requests by how they ended; `sent` is their sum."""
+def request_counts(statuses: pd.Series[str], sent: int) -> dict[str, int]:
+    """Requests by how they ended, and how many were sent: counted apart, as they were."""
     counts = {status.value: int((statuses == status.value).sum()) for status in Status}
-    return {"sent": len(statuses)} | counts
+    return {"sent": sent} | counts
 
 
 def throughput(completed: pd.DataFrame, simulated_s: float) -> dict[str, float | None]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.report.groups import comparable, labels, times
+from bench.report.palette import backend_order
 from bench.report.quantities import REQUESTS_PER_S, wasted_share
 from bench.report.results import Run
 
@@ -40,8 +41,14 @@ class _Contest:
 
     @property
     def slowest(self) -> _Entrant:
-        """Of runs that are as slow, to three digits, the first: the simplest backend."""
-        return min(self.entrants, key=lambda entrant: float(f"{entrant.requests_per_s:.3g}"))
+        """Of runs that are as slow, to three digits, the simplest backend."""
+        return min(
+            self.entrants,
+            key=lambda entrant: (
+                float(f"{entrant.requests_per_s:.3g}"),
+                backend_order(entrant.run.backend),
+            ),
+        )
 
     @property
     def ratio(self) -> float | None:

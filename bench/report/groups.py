@@ -13,6 +13,10 @@ from bench.report.results import Run
 MEMORY_SIDE = ("backend", "alloc_conf")
 
 
+ALIKE = 0.01
+"""Values closer than this share of the best are marked with it: a model's noise, not a ranking."""
+
+
 def by_workload(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Runs of each workload, workloads by name, runs in the order of their backends."""
     ordered = sorted(runs, key=lambda run: (run.workload, backend_order(run.backend), run.folder))
@@ -55,16 +59,16 @@ def wrapped(name: str, width: int = 16) -> str:
 
 
 def best(quantity: Quantity, group: Sequence[Run]) -> set[str]:
-    """Folders of the runs with the group's best value, as it is shown; none where all are alike."""
+    """Folders of the runs with the group's best value and of those within `ALIKE` of it; none
+    where all are."""
     if quantity.better is None:
         return set()
-    shown = {run.folder: quantity.shown(run) for run in group}
     values = {run.folder: value for run in group if (value := quantity.read(run)) is not None}
-    if len({shown[folder] for folder in values}) < 2:
+    if not values:
         return set()
-    pick = max if quantity.better == "higher" else min
-    top = shown[pick(values, key=lambda folder: values[folder])]
-    return {folder for folder in values if shown[folder] == top}
+    top = (max if quantity.better == "higher" else min)(values.values())
+    alike = {folder for folder, v in values.items() if abs(v - top) <= ALIKE * abs(top)}
+    return alike if len(alike) < len(values) else set()
 
 
 def common(values: Iterable[str]) -> str:

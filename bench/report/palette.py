@@ -11,6 +11,9 @@ import zlib
 from dataclasses import dataclass
 
 BACKEND_COLOURS = {
+    "orca_max": "#8C3B00",
+    "orca_pow2": "#A65E2E",
+    "orca_oracle": "#C08552",
     "contiguous": "#D55E00",
     "contiguous_expandable": "#E69F00",
     "bucketed": "#CC79A7",

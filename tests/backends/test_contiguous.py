@@ -45,8 +45,8 @@ def test_a_buffer_is_reserved_with_room_for_all_that_is_asked() -> None:
 def test_growing_copies_all_that_is_there() -> None:
     backend = started(Contiguous(reserve="grow", layout="sequence"))
     backend.reserve(0, 100, 100, Demand(100, 40))
-    assert backend.extend(0, 101) == Hold(101, copied_bytes=100 * TOKEN_BYTES)
-    assert backend.extend(0, 110) == Hold(110, copied_bytes=101 * TOKEN_BYTES)
+    assert backend.extend(0, 101) == Hold(101, 100 * TOKEN_BYTES, copies=1)
+    assert backend.extend(0, 110) == Hold(110, 101 * TOKEN_BYTES, copies=1)
     assert backend.usage().held == 110 * TOKEN_BYTES
 
 
@@ -63,8 +63,8 @@ def test_a_full_bucket_moves_whole_however_it_filled() -> None:
     """The engine asks again only when the bucket is full: 28 decoded tokens go along."""
     backend = started(Bucketed(layout="sequence"))
     assert backend.reserve(0, 100, 100, Demand(100, 400)) == Hold(128)
-    assert backend.extend(0, 129) == Hold(256, copied_bytes=128 * TOKEN_BYTES)
-    assert backend.extend(0, 257) == Hold(512, copied_bytes=256 * TOKEN_BYTES)
+    assert backend.extend(0, 129) == Hold(256, 128 * TOKEN_BYTES, copies=1)
+    assert backend.extend(0, 257) == Hold(512, 256 * TOKEN_BYTES, copies=1)
     assert backend.extend(0, 512) == Hold(512)
 
 

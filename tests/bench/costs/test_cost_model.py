@@ -219,3 +219,8 @@ def test_parts_add_up_to_the_step_first_and_remembered(setting: str, work: StepW
     first, remembered = costs.step_s(work), costs.step_s(work)
     assert first == remembered
     assert math.isclose(first, sum(parts.values()), rel_tol=1e-9)
+
+
+def test_every_copy_is_launched() -> None:
+    one, many = make_costs().copy_s(1 << 30), make_costs().copy_s(1 << 30, copies=64)
+    assert many - one == pytest.approx(63 * LAUNCH_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -139,3 +140,12 @@ def test_the_azure_conversation_hour(tmp_path: Path, backend: str, kv_budget: st
     assert counts["completed"] + counts["rejected"] == 19_366, "nobody fails, none is left"
     if kv_budget != "null":
         assert summary["memory_bound"] is not None
+
+
+def test_a_snapshot_is_written_when_asked_for(tmp_path: Path) -> None:
+    run(tmp_path / "with", "backend=contiguous", "memory_snapshot=true", *SMALL)
+    content = (tmp_path / "with" / "memory_snapshot.pickle").read_bytes()
+    assert content[:2] == b"\x80\x04", "pickle protocol 4, which PyTorch's viewer reads"
+    snapshot = pickle.loads(content)
+    assert snapshot["segments"]
+    assert any(event["action"] == "alloc" for event in snapshot["device_traces"][0])

@@ -9,8 +9,10 @@ import pytest
 from backends.base import KvLayout
 from backends.contiguous import Contiguous
 from backends.paged import Paged
+from bench.engine.driver import drive
 from bench.engine.sequence import Status
 from tests.bench.engine.lab import Call, Lab, limits
+from workloads.base import Request
 
 BUDGET = 2 << 20
 TOKEN_BYTES = 11_914  # 2 MiB // (16 x 11,914) is 11 blocks, one of which is the null block
@@ -222,8 +224,9 @@ def test_on_oom_fail_ends_who_is_refused_while_decoding() -> None:
     assert lab.engine.preemptions == 0
 
 
-def test_one_that_runs_alone_and_cannot_grow_fails() -> None:
-    """A buffer that grows is there twice while it moves: 5 + 6 slots are more than 10."""
+def test_one_that_runs_alone_and_cannot_grow_is_computed_again() -> None:
+    """A buffer that grows is there twice while it moves: 5 + 6 slots are more than 10. Without its
+    old buffer there is room: the last tokens cost a prefill each."""
     slot_bytes = 4096  # a page, in which host memory is counted
     backend = Contiguous(reserve="grow", layout="sequence")
     backend.start(KvLayout(1, slot_bytes, 10, 10 * slot_bytes, "cpu"))
@@ -231,8 +234,9 @@ def test_one_that_runs_alone_and_cannot_grow_fails() -> None:
     (sequence,) = lab.send((4, 5))
     lab.run()
     (end,) = lab.ends
-    assert (end.status, end.cause) == (Status.FAILED, "out of KV memory while decoding")
-    assert sequence.generated == 2  # with 4 and with 5 slots
+    assert end.status == Status.COMPLETED
+    # 4 slots, 5 and then 6, 7 and 8 anew: a token each.
+    assert (sequence.generated, sequence.preemptions) == (5, 3)
     assert backend.usage().free == 10 * slot_bytes
 
 
@@ -305,7 +309,7 @@ def test_time_is_the_cost_models_and_copies_are_paid_in_their_step() -> None:
     lab.send((50, 3))
     lab.run()
     executor = lab.engine.executor
-    assert executor.copy_s(50 * slot_bytes) > 0
+    assert executor.copy_s(50 * slot_bytes, 1) > 0
     other = paged_lab()  # the same steps without copies, but for paged attention's cost
     other.engine.executor = executor
     other.send((50, 3))
@@ -314,5 +318,12 @@ def test_time_is_the_cost_models_and_copies_are_paid_in_their_step() -> None:
         (step.end_s - step.start_s) - (free.end_s - free.start_s)
         for step, free in zip(lab.steps, other.steps, strict=True)
     ]
-    expected = [0.0, executor.copy_s(50 * slot_bytes), executor.copy_s(51 * slot_bytes)]
+    expected = [0.0, executor.copy_s(50 * slot_bytes, 1), executor.copy_s(51 * slot_bytes, 1)]
     assert paid == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_run_that_is_stopped_while_idle_lasted_until_it_was_stopped() -> None:
+    lab = paged_lab()
+    requests = [Request(0, 0.0, 16, 2), Request(1, 121.0, 16, 2)]
+    assert drive(lab.engine, requests, 100.0, lambda now: None) == 100.0
+    assert lab.engine.sent == 1

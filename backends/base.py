@@ -7,6 +7,7 @@ tokens and never looks at how they are laid out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
@@ -37,34 +38,45 @@ class KvLayout:
         return self.token_bytes // (2 * self.layers)
 
 
+TokenIds = Callable[[int, int], bytes]
+"""The ids of a sequence's tokens from `start` up to `stop`, as bytes that are equal if they are."""
+
+
 class Demand(NamedTuple):
-    """What a sequence will need. Only the oracle and pow2 policies may read `output_tokens`."""
+    """What a sequence will need. Only the oracle and pow2 policies may read `output_tokens`, and
+    only prefix caching reads what the tokens are. `cache_salt` keeps caches of tenants or adapters
+    apart."""
 
     prompt_tokens: int
     output_tokens: int
+    token_ids: TokenIds | None = None
+    cache_salt: str = ""
 
 
 class Hold(NamedTuple):
-    """A granted reserve or extend: slots now held, and bytes copied to get there in how many
-    copies."""
+    """A granted reserve or extend: slots now held, bytes copied to get there in how many copies, and
+    tokens at the start that were found in the cache and need no computing."""
 
     slots: int
     copied_bytes: int = 0
     copies: int = 0
+    cached_tokens: int = 0
 
 
 class Usage(NamedTuple):
     """KV memory now, each term read from its own source, in bytes.
 
-    `held` belongs to sequences, filled or not; `rounding` is lost to the allocator's, arena's or
-    pool's granularity; `cached` is kept for reuse and evictable; `free` can be given out. The four
-    add up to the budget.
+    `held` belongs to sequences, filled or not, shared memory counted once; `rounding` is lost to
+    the allocator's, arena's or pool's granularity; `cached` is kept for reuse and evictable;
+    `free` can be given out. The four add up to the budget. `shared` is what sequences hold beyond
+    `held` when each counts all of its own.
     """
 
     held: int
     rounding: int
     cached: int
     free: int
+    shared: int = 0
 
 
 class Backend(Protocol):
@@ -72,13 +84,16 @@ class Backend(Protocol):
 
     `prefill` and `activation_buckets` are the strategy's defaults for the engine; `alloc_conf` is
     what it asks of PyTorch's caching allocator, which only a fresh process can be given.
+    `evicted_blocks` counts cached blocks that were given to others.
     """
 
     name: str
     prefill: ClassVar[Literal["whole", "chunked"]]
     activation_buckets: ClassVar[bool]
+    caches_prefixes: ClassVar[bool]
     alloc_conf: str
     block_tokens: int | None
+    evicted_blocks: int
 
     @property
     def moves(self) -> int:
@@ -95,6 +110,10 @@ class Backend(Protocol):
         """Whether an empty budget could hold the sequence from its first to its last token."""
         ...
 
+    def lookup(self, tokens: int, demand: Demand) -> int:
+        """How many of the first `tokens` tokens a reserve would find in the cache, now."""
+        ...
+
     def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
         """Slots for the first `tokens` tokens of a new sequence, if `room` tokens (at least as
         many) would fit it now; else None with nothing changed."""
@@ -105,8 +124,9 @@ class Backend(Protocol):
         for the sequence."""
         ...
 
-    def free(self, sequence: int) -> None:
-        """Gives back all that the sequence holds."""
+    def free(self, sequence: int, computed: int = 0) -> None:
+        """Gives back all that the sequence holds; the K and V of `computed` tokens were written
+        and may be kept for reuse."""
         ...
 
     def usage(self) -> Usage:
@@ -116,3 +136,14 @@ class Backend(Protocol):
     def check_integrity(self) -> None:
         """Raises AssertionError where the strategy's invariants do not hold."""
         ...
+
+
+class NoPrefixCache:
+    """What strategies without a prefix cache say of it."""
+
+    caches_prefixes: ClassVar[bool] = False
+    evicted_blocks = 0
+
+    def lookup(self, tokens: int, demand: Demand) -> int:
+        """Nothing is ever found."""
+        return 0

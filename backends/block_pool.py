@@ -1,23 +1,28 @@
-"""A pool of fixed blocks of KV slots: who owns each, and in which order they are given out."""
+"""A pool of fixed blocks of KV slots: who holds each, and in which order they are given out."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 
 NULL_BLOCK = 0
 """Never given out: kernels point padding at it."""
 
 
 class BlockPool:
-    """Blocks 1 to n-1 (block 0 is the null block), given out first in, first out."""
+    """Blocks 1 to n-1 (block 0 is the null block), given out from the front of a free queue. A
+    block is free while no table holds it."""
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self._free = deque(range(1, num_blocks))
-        self._owned = [False] * num_blocks
+        self._free = OrderedDict.fromkeys(range(1, num_blocks))
+        self._references = [0] * num_blocks
+        self.num_shared_references = 0
+        """Table entries beyond the first of each block."""
 
     @property
     def num_free_blocks(self) -> int:
+        """Blocks that can be given out, cached ones included."""
         return len(self._free)
 
     @property
@@ -25,24 +30,37 @@ class BlockPool:
         """Blocks that sequences can ever hold: all but the null block."""
         return self.num_blocks - 1
 
+    @property
+    def free_block_ids(self) -> list[int]:
+        """The free queue, next block first."""
+        return list(self._free)
+
     def take(self, count: int) -> list[int]:
         """The next `count` blocks of the free queue, which must have them."""
-        block_ids = [self._free.popleft() for _ in range(count)]
+        block_ids = [self._free.popitem(last=False)[0] for _ in range(count)]
         for block_id in block_ids:
-            self._owned[block_id] = True
+            self._references[block_id] = 1
         return block_ids
 
-    def give_back(self, block_ids: list[int]) -> None:
-        """Appends a sequence's blocks to the free queue, last block first (as vLLM does), so that
-        the start of a sequence, which others may share, is reused last."""
+    def give_back(self, block_ids: Sequence[int]) -> None:
+        """Drops a table, last block first (as vLLM does), so that the start of a sequence, which
+        others may share, is reused last."""
         for block_id in reversed(block_ids):
-            assert self._owned[block_id], f"block {block_id} is freed twice"
-            self._owned[block_id] = False
-            self._free.append(block_id)
+            assert self._references[block_id] > 0, f"block {block_id} is freed twice"
+            self._references[block_id] -= 1
+            if self._references[block_id] == 0:
+                self._queue(block_id)
+            else:
+                self.num_shared_references -= 1
 
-    def check_integrity(self, tables: list[list[int]]) -> None:
-        """Raises AssertionError unless each block is free or in exactly one table."""
-        owned = [block_id for table in tables for block_id in table]
-        assert len(owned) == len(set(owned)), "a block is in two tables"
-        assert sorted([*owned, *self._free]) == list(range(1, self.num_blocks)), "blocks are lost"
-        assert sum(self._owned) == len(owned), "ownership and tables differ"
+    def _queue(self, block_id: int) -> None:
+        self._free[block_id] = None
+
+    def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
+        """Raises AssertionError unless every block is free or held, and every reference count is
+        the number of tables that hold the block."""
+        held = Counter(block_id for table in tables for block_id in table)
+        counted = {block_id: n for block_id, n in enumerate(self._references) if n}
+        assert counted == dict(held), "reference counts and tables differ"
+        assert self.num_shared_references == held.total() - len(held)
+        assert sorted([*held, *self._free]) == list(range(1, self.num_blocks)), "blocks are lost"

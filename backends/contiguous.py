@@ -14,7 +14,7 @@ from backends.arenas.base import Arena
 from backends.arenas.buddy import BuddyArena
 from backends.arenas.caching import CachingArena
 from backends.arenas.host import HostArena
-from backends.base import BackendError, Demand, Hold, KvLayout, Usage
+from backends.base import BackendError, Demand, Hold, KvLayout, NoPrefixCache, Usage
 from backends.checks import one_of
 
 Sizing = Callable[[int, Demand], int]
@@ -49,7 +49,7 @@ class _Buffer(NamedTuple):
     demand: Demand
 
 
-class ContiguousBuffers:
+class ContiguousBuffers(NoPrefixCache):
     """What every strategy of one buffer a sequence shares: only the sizing differs."""
 
     prefill: ClassVar[Literal["whole", "chunked"]] = "whole"
@@ -118,7 +118,7 @@ class ContiguousBuffers:
         copied_bytes = held.slots * self._layout.token_bytes
         return Hold(slots, copied_bytes, copies=len(self._sizes(slots)))
 
-    def free(self, sequence: int) -> None:
+    def free(self, sequence: int, computed: int = 0) -> None:
         self.moves += 1
         self._arena.release(self._held.pop(sequence).buffers)
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import torch
 
-from backends.base import BackendError, Demand, Hold, KvLayout, Usage
+from backends.base import BackendError, Demand, Hold, KvLayout, NoPrefixCache, Usage
 from backends.block_pool import BlockPool
 from backends.checks import integer
 
@@ -14,7 +14,7 @@ SEGMENT_BYTES = 2 << 20
 """The caching allocator gives a large tensor whole multiples of this (2 MiB) at most."""
 
 
-class Paged:
+class Paged(NoPrefixCache):
     """`block_size` is in tokens; `watermark` is the share of blocks that admission leaves free."""
 
     prefill: ClassVar[Literal["whole", "chunked"]] = "chunked"
@@ -45,13 +45,16 @@ class Paged:
         per_layer = layout.budget_bytes // layout.layers // SEGMENT_BYTES * SEGMENT_BYTES
         num_blocks = per_layer // (2 * layout.plane_bytes * self.block_tokens)
         self._require_room(num_blocks)
-        self._pool = BlockPool(num_blocks)
+        self._pool = self._make_pool(num_blocks)
         self._watermark_blocks = int(self._watermark * num_blocks)
         block_bytes = 2 * layout.plane_bytes * self.block_tokens
         self.kv = [  # a layer's K and V, as engines hold them
             torch.empty(num_blocks * block_bytes, dtype=torch.uint8, device=layout.device)
             for _ in range(layout.layers)
         ]
+
+    def _make_pool(self, num_blocks: int) -> BlockPool:
+        return BlockPool(num_blocks)
 
     def _require_room(self, num_blocks: int) -> None:
         need = self._blocks(self._layout.max_model_len) + 1
@@ -87,7 +90,7 @@ class Paged:
         table += self._pool.take(count)
         return Hold(len(table) * self.block_tokens)
 
-    def free(self, sequence: int) -> None:
+    def free(self, sequence: int, computed: int = 0) -> None:
         self._pool.give_back(self._tables.pop(sequence))
 
     def block_table(self, sequence: int) -> list[int]:

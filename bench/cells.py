@@ -28,7 +28,8 @@ from bench.progress import ProgressView
 from bench.report.comparison import print_comparison
 from bench.report.results import load_runs
 
-MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed", "backends.paged",
+MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed",
+           "backends.paged", "backends.paged_prefix",
            "workloads.mixed", "workloads.trace")  # fmt: skip
 """Imported once, before runs are forked."""
 

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from bench.engine.incidents import IncidentLog
 from bench.engine.limits import resolve_limits, resolve_padding
 from bench.engine.memory_plan import MemoryPlan
 from bench.engine.scheduler import Limits
+from bench.engine.token_source import token_source
 from bench.environment import environment
 from bench.errors import SettingError
 from bench.labels import labels
@@ -125,6 +127,9 @@ class _Run:
             IncidentLog(memory.allocator_counters),
             config.max_model_len,
             self._recorder.on_end,
+            partial(token_source, vocab_size=config.model.vocab_size)
+            if backend.caches_prefixes
+            else None,
         )
         self._recorder.listen(self._engine)
 

@@ -18,7 +18,8 @@ class Request:
     `scheduled_s` counts from the start of the workload. `output_tokens` is the true length: only
     the oracle and pow2 policies may read it before the request ends. Two requests share the first
     `prefix_block_tokens` tokens for each leading id that their `prefix_ids` have in common; with
-    no ids the prompt is unique to the request (workloads/tokens.py makes its token ids).
+    no ids the prompt is unique to the request (workloads/tokens.py makes its token ids). Prefixes
+    are shared only between requests of one `cache_salt` (a tenant's, or an adapter's name).
     """
 
     request_id: int
@@ -28,6 +29,7 @@ class Request:
     kind: str = ""
     prefix_ids: tuple[int, ...] = ()
     prefix_block_tokens: int = 0
+    cache_salt: str = ""
 
 
 class Workload(Protocol):

@@ -16,6 +16,7 @@ from workloads.settings import MAX_TOKENS, count
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _SHARED_BLOCK = np.uint64(0x243F6A8885A308D3)
+_OUTPUT = np.uint64(0xA4093822299F31D0)
 _OWN_PROMPT = np.uint64(0x13198A2E03707344)
 
 
@@ -35,6 +36,14 @@ def prompt_ids(request: Request, vocab_size: int) -> NDArray[np.int64]:
     own_key = _keys((request.request_id,), _OWN_PROMPT)
     own = _stream(own_key, request.prompt_tokens - shared_tokens).reshape(-1)
     return (np.concatenate((shared, own)) % np.uint64(vocab_size)).astype(np.int64)
+
+
+def output_ids(request: Request, vocab_size: int) -> NDArray[np.int64]:
+    """Token ids that stand for what a model that is not run would answer, shape (output_tokens,):
+    they depend on `request_id` alone."""
+    key = _keys((request.request_id,), _OUTPUT)
+    own = _stream(key, request.output_tokens).reshape(-1)
+    return (own % np.uint64(vocab_size)).astype(np.int64)
 
 
 def _blocks(ids: tuple[int, ...], block_tokens: int) -> NDArray[np.uint64]:

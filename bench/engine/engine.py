@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from backends.base import Backend
+from backends.base import Backend, TokenIds
 from bench.costs import StepWork
 from bench.engine.executor import Executor
 from bench.engine.incidents import IncidentLog
@@ -52,6 +52,7 @@ class Engine:
         incidents: IncidentLog,
         max_model_len: int,
         on_end: OnEnd,
+        token_source: Callable[[Request], TokenIds] | None = None,
     ) -> None:
         self.memory = KvMemory(backend, account)
         self.account = account
@@ -64,6 +65,7 @@ class Engine:
         self.on_step: Callable[[Step], None] | None = None
         self._max_model_len = max_model_len
         self._on_end = on_end
+        self._token_source = token_source
         self._now = 0.0
         self._scheduler = Scheduler(self.memory, limits, incidents, self._ended)
 
@@ -89,13 +91,15 @@ class Engine:
 
     @property
     def token_states(self) -> int:
-        """Slots that hold a live token."""
-        return sum(sequence.computed for sequence in self._scheduler.running)
+        """Slots that hold a live token, shared ones counted once."""
+        each = sum(sequence.computed for sequence in self._scheduler.running)
+        return each - self.memory.usage().shared // self.account.token_bytes
 
     def add(self, request: Request, sent_s: float) -> Sequence:
         """Queues a request, or rejects it at once if it can never fit."""
         self.sent += 1
-        sequence = Sequence(request, sent_s)
+        token_ids = self._token_source(request) if self._token_source else None
+        sequence = Sequence(request, sent_s, token_ids)
         self._now = sent_s
         total = request.prompt_tokens + request.output_tokens
         if total > self._max_model_len:

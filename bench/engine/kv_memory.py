@@ -7,6 +7,7 @@ from typing import NamedTuple
 from backends.base import Backend, Usage
 from bench.engine.sequence import Sequence
 from bench.metrics.accounting import MemoryAccount
+from bench.metrics.prefix_cache import PrefixCacheCounts
 
 
 class Copies(NamedTuple):
@@ -27,8 +28,15 @@ class KvMemory:
         self.backend = backend
         self.account = account
         self.frees = 0
+        self.prefix_cache = PrefixCacheCounts()
         self._copied = Copies(0, 0)
         self._usage: Usage | None = None
+
+    def lookup(self, sequence: Sequence) -> int:
+        """How many of the sequence's known tokens, but the last, are in the cache."""
+        if not self.backend.caches_prefixes:
+            return 0
+        return self.backend.lookup(sequence.known, sequence.demand)
 
     def reserve(self, sequence: Sequence, tokens: int, room: int) -> bool:
         """Slots for a new sequence's first `tokens` tokens, if `room` would fit; else False."""
@@ -37,6 +45,11 @@ class KvMemory:
         if hold is None:
             return False
         sequence.slots = hold.slots
+        sequence.computed = hold.cached_tokens
+        if not sequence.preemptions:
+            sequence.cached_tokens = hold.cached_tokens
+        resumed = sequence.preemptions > 0
+        self.prefix_cache.admitted(sequence.known, hold.cached_tokens, resumed)
         self.account.opened(sequence.id, hold.slots)
         return True
 
@@ -56,7 +69,7 @@ class KvMemory:
 
     def free(self, sequence: Sequence) -> None:
         """Gives back what the sequence holds."""
-        self.backend.free(sequence.id)
+        self.backend.free(sequence.id, sequence.computed)
         self.account.closed(sequence.id, sequence.computed)
         sequence.slots = 0
         self.frees += 1

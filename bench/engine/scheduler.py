@@ -112,10 +112,16 @@ class Scheduler:
         whole = self._limits.prefill == "whole"
         while self.waiting and budget > 0 and len(self.running) < self._limits.max_num_seqs:
             sequence = self.waiting[0]
-            chunk = sequence.known if whole else min(sequence.known, budget)
+            if self._waits_for_memory(sequence):
+                self.memory_bound = True
+                break
+            cached = self._memory.lookup(sequence)
+            chunk = sequence.known - cached
+            if not whole:
+                chunk = min(chunk, budget)
             if chunk > budget or self._too_many_live_tokens(sequence):
                 break
-            if not self._reserve(sequence, chunk, now):
+            if not self._reserve(sequence, cached + chunk, now):
                 if self.waiting and self.waiting[0] is sequence:
                     break
                 continue  # it failed; the next one may fit
@@ -133,11 +139,12 @@ class Scheduler:
             return False
         return sum(other.known for other in self.running) + sequence.known > limit
 
+    def _waits_for_memory(self, sequence: Sequence) -> bool:
+        """Whether the sequence was refused and nothing was freed since."""
+        return self._refused == (sequence.id, self._memory.frees)
+
     def _reserve(self, sequence: Sequence, tokens: int, now: float) -> bool:
-        """Takes memory for the head of the queue, if anything was freed since the last refusal."""
-        if self._refused == (sequence.id, self._memory.frees):
-            self.memory_bound = True
-            return False
+        """Takes memory for the head of the queue."""
         # One that lost its memory once would lose it again at the same place.
         whole = self._limits.admit_whole_prompt or sequence.preemptions > 0
         room = sequence.known if whole else tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from backends.base import Demand
+from backends.base import Demand, TokenIds
 from workloads.base import Request
 
 
@@ -28,6 +28,7 @@ class Sequence:
 
     __slots__ = (
         "admitted_s",
+        "cached_tokens",
         "chunk",
         "computed",
         "demand",
@@ -44,9 +45,11 @@ class Sequence:
         "slots",
     )
 
-    def __init__(self, request: Request, sent_s: float) -> None:
+    def __init__(self, request: Request, sent_s: float, token_ids: TokenIds | None = None) -> None:
         self.request = request
-        self.demand = Demand(request.prompt_tokens, request.output_tokens)
+        self.demand = Demand(
+            request.prompt_tokens, request.output_tokens, token_ids, request.cache_salt
+        )
         self.sent_s = sent_s
         self.known = request.prompt_tokens
         self.computed = 0
@@ -54,6 +57,7 @@ class Sequence:
         self.slots = 0
         self.chunk = 0
         self.preemptions = 0
+        self.cached_tokens = 0  # found in the cache at the first admission
         self.admitted_s: float | None = None
         self.first_token_s: float | None = None
         self.last_token_s: float | None = None

@@ -61,7 +61,7 @@ class Recorder:
                 "status": status.value,
                 "cause": cause,
                 "preemptions": sequence.preemptions,
-                "cached_tokens": 0,
+                "cached_tokens": sequence.cached_tokens,
             }
         )
 
@@ -80,8 +80,7 @@ class Recorder:
         engine, account = self._engine, self._engine.account
         token_bytes = account.token_bytes
         usage = engine.memory.usage()
-        filled = engine.token_states
-        slots = sum(sequence.slots for sequence in engine.running)
+        unfilled = sum(sequence.slots - sequence.computed for sequence in engine.running)
         self._sample_times.append(step.end_s)
         account.sample(engine.running)
         self._timeline.add(
@@ -89,8 +88,9 @@ class Recorder:
                 "time_s": step.end_s,
                 "running": len(engine.running),
                 "waiting": engine.waiting_count,
-                "token_states_bytes": filled * token_bytes,
-                "unfilled_bytes": (slots - filled) * token_bytes,
+                "token_states_bytes": engine.token_states * token_bytes,
+                "shared_bytes": usage.shared,
+                "unfilled_bytes": unfilled * token_bytes,
                 "rounding_bytes": usage.rounding,
                 "cached_bytes": usage.cached,
                 "free_bytes": usage.free,

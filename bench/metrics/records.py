@@ -40,6 +40,7 @@ TIMELINE = pa.schema(
         ("running", pa.int64()),
         ("waiting", pa.int64()),
         ("token_states_bytes", pa.int64()),
+        ("shared_bytes", pa.int64()),
         ("unfilled_bytes", pa.int64()),
         ("rounding_bytes", pa.int64()),
         ("cached_bytes", pa.int64()),

@@ -33,7 +33,7 @@ def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
             "max": recorder.batch_max or None,
         },
         "preemptions": engine.preemptions,
-        "prefix_cache": None,
+        "prefix_cache": prefix_cache(engine),
         "memory_bound": memory_bound(engine.account, simulated_s),
         "held_waste": held_waste(engine.account),
         "incidents": engine.incidents.count,
@@ -81,6 +81,15 @@ def memory_bound(account: MemoryAccount, simulated_s: float) -> dict[str, float 
         "external": bound.free / whole,
         "batch_mean": bound.sequence_s / bound.time_s,
     }
+
+
+def prefix_cache(engine: Engine) -> dict[str, Any] | None:
+    """What the prefix cache found; null for a backend without one."""
+    backend = engine.memory.backend
+    if not backend.caches_prefixes or backend.block_tokens is None:
+        return None
+    counts = engine.memory.prefix_cache
+    return counts.summary(backend.evicted_blocks, backend.block_tokens)
 
 
 def held_waste(account: MemoryAccount) -> float | None:

@@ -9,10 +9,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.base import Backend, Demand, KvLayout
+from backends.base import Backend, Demand, KvLayout, TokenIds
 from backends.bucketed import Bucketed
 from backends.contiguous import Contiguous
 from backends.paged import Paged
+from backends.paged_prefix import PagedPrefix
 
 MAX_MODEL_LEN = 512
 LAYERS = 2
@@ -29,6 +30,8 @@ STRATEGIES: dict[str, Callable[[], Backend]] = {
     "buddy_oracle": lambda: Contiguous(reserve="oracle", arena="buddy"),
     "bucketed": lambda: Bucketed(),
     "bucketed_own": lambda: Bucketed(buckets=[48, 100, 333]),
+    "paged_prefix": lambda: PagedPrefix(),
+    "paged_prefix_8": lambda: PagedPrefix(block_size=8, watermark=0.1),
     "paged": lambda: Paged(),
     "paged_1": lambda: Paged(block_size=1),
     "paged_watermark": lambda: Paged(block_size=32, watermark=0.1),
@@ -76,8 +79,10 @@ def check_random_life(name: str, device: str, examples: int) -> None:
             getattr(model, action)(backend, number, first, second)
             _check(backend, budget, model)
         for sequence in list(model.slots):
-            backend.free(sequence)
-        assert backend.usage() == empty
+            backend.free(sequence, model.tokens[sequence])
+        usage = backend.usage()
+        assert usage._replace(cached=0, free=usage.cached + usage.free) == empty
+        assert usage.cached == 0 or backend.caches_prefixes
 
     life()
 
@@ -91,7 +96,7 @@ class _Model:
         self.final: dict[int, int] = {}
 
     def reserve(self, backend: Backend, number: int, prompt: int, output: int) -> None:
-        demand = Demand(prompt, output)
+        demand = Demand(prompt, output, _token_ids(number, output))
         hold = backend.reserve(number, max(1, prompt // 2), prompt, demand)
         if hold is None:
             assert self.slots or not backend.fits(Demand(MAX_MODEL_LEN, 1)), "refused when empty"
@@ -116,19 +121,27 @@ class _Model:
     def free(self, backend: Backend, number: int, which: int, unused: int) -> None:
         sequence = self._pick(which)
         if sequence is not None:
-            backend.free(sequence)
+            backend.free(sequence, self.tokens[sequence])
             del self.slots[sequence], self.tokens[sequence], self.final[sequence]
 
     def _pick(self, which: int) -> int | None:
         return sorted(self.slots)[which % len(self.slots)] if self.slots else None
 
 
+def _token_ids(number: int, output: int) -> TokenIds:
+    """Prompts of three families, alike up to a length of their own."""
+    alike = 4 * output
+    ids = [number % 3] * alike + [1000 + number] * (2 * MAX_MODEL_LEN)
+    return lambda start, stop: b"".join(i.to_bytes(4, "little") for i in ids[start:stop])
+
+
 def _check(backend: Backend, budget: int, model: _Model) -> None:
     backend.check_integrity()
     usage = backend.usage()
     assert min(usage) >= 0, usage
-    assert usage.held == sum(model.slots.values()) * TOKEN_BYTES
-    assert sum(usage) == budget, usage
+    assert usage.shared == 0 or backend.caches_prefixes
+    assert usage.held + usage.shared == sum(model.slots.values()) * TOKEN_BYTES
+    assert usage.held + usage.rounding + usage.cached + usage.free == budget, usage
 
 
 def on_virtual_gpu(payload: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from backends.base import Backend, Demand, Hold
+from backends.base import Backend, Demand, Hold, TokenIds
 from bench.costs import CostModel
 from bench.engine.activations import Activations
 from bench.engine.engine import Engine, Step
@@ -61,8 +61,8 @@ class RecordingBackend:
     def extend(self, sequence: int, tokens: int) -> Hold | None:
         return self._noted("extend", sequence, self.backend.extend(sequence, tokens))
 
-    def free(self, sequence: int) -> None:
-        self.backend.free(sequence)
+    def free(self, sequence: int, computed: int = 0) -> None:
+        self.backend.free(sequence, computed)
         self.calls.append(Call("free", sequence, granted=True))
 
     def _noted(self, verb: str, sequence: int, hold: Hold | None) -> Hold | None:
@@ -106,6 +106,13 @@ def limits(**changes: Any) -> Limits:
     return Limits(**settings | changes)
 
 
+def families(request: Request) -> TokenIds:
+    """Prompts of three families, alike up to a length of their own."""
+    alike = 4 * request.output_tokens
+    ids = [request.request_id % 3] * alike + [1000 + request.request_id] * 2000
+    return lambda start, stop: b"".join(i.to_bytes(4, "little") for i in ids[start:stop])
+
+
 class Lab:
     """An engine, the calls to its backend, and how each request ended."""
 
@@ -132,6 +139,7 @@ class Lab:
             IncidentLog(dict),
             max_model_len,
             lambda *end: self.ends.append(End(*end)),
+            families if backend.caches_prefixes else None,
         )
 
     def send(self, *lengths: tuple[int, int]) -> list[EngineSequence]:

@@ -114,10 +114,11 @@ class Watch:
         """The six terms, each from its own source, are at least 0 and add up to the budget."""
         engine, backend = self.lab.engine, self.lab.backend
         backend.check_integrity()
-        token_states = sum(sequence.computed for sequence in engine.running)
-        slots = sum(sequence.slots for sequence in engine.running)
-        assert token_states == engine.token_states
         usage = backend.usage()
+        shared = usage.shared // TOKEN_BYTES
+        token_states = sum(sequence.computed for sequence in engine.running) - shared
+        slots = sum(sequence.slots for sequence in engine.running) - shared
+        assert token_states == engine.token_states
         assert usage == engine.memory.usage(), "the engine looks at an old reading"
         assert usage.held == slots * TOKEN_BYTES
         terms = (token_states * TOKEN_BYTES, (slots - token_states) * TOKEN_BYTES, usage.rounding,

@@ -54,8 +54,8 @@ class Demand(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """A granted reserve or extend: slots now held, bytes copied to get there in how many copies, and
-    tokens at the start that were found in the cache and need no computing."""
+    """A granted reserve or extend: slots now held, bytes copied to get there in how many copies,
+    and tokens at the start that were found in the cache and need no computing."""
 
     slots: int
     copied_bytes: int = 0

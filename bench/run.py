@@ -33,7 +33,6 @@ from bench.engine.incidents import IncidentLog
 from bench.engine.limits import resolve_limits, resolve_padding
 from bench.engine.memory_plan import MemoryPlan
 from bench.engine.scheduler import Limits
-from bench.engine.token_source import token_source
 from bench.environment import environment
 from bench.errors import SettingError
 from bench.labels import labels
@@ -41,6 +40,7 @@ from bench.metrics import summary
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.recorder import Recorder
 from bench.metrics.records import write_json
+from bench.token_source import token_source
 from workloads.base import Request, Workload, WorkloadError
 
 PROGRESS_S = 0.25

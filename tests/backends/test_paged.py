@@ -85,15 +85,12 @@ def test_a_block_cannot_be_freed_twice() -> None:
         pool.give_back(block_ids)
 
 
-@pytest.mark.parametrize(
-    ("tables", "what"),
-    [([[1, 2], [2]], "in two tables"), ([[1]], "lost"), ([[1, 3]], "lost")],
-)
-def test_wrong_tables_are_noticed(tables: list[list[int]], what: str) -> None:
+@pytest.mark.parametrize("tables", [[[1, 2], [2]], [[1]], [[1, 3]]])
+def test_wrong_tables_are_noticed(tables: list[list[int]]) -> None:
     pool = BlockPool(4)
     pool.take(2)
     pool.check_integrity([[1], [2]])
-    with pytest.raises(AssertionError, match=what):
+    with pytest.raises(AssertionError, match="reference counts and tables differ"):
         pool.check_integrity(tables)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from backends.base import Demand, Hold, KvLayout, TokenIds
 from backends.paged_prefix import PagedPrefix
-from bench.engine.token_source import token_source
+from bench.token_source import token_source
 from workloads.trace import TraceWorkload
 
 TOKEN_BYTES = 4096

@@ -14,9 +14,8 @@ from rich.console import Console
 
 from bench.cells import Cell, run_cells
 from bench.config import from_container
-from bench.device.build import build_virtual_gpu
-from bench.errors import SettingError
 from bench.experiment import CONF_FOLDER, compose_cells
+from tests.virtual_gpu import skip_without_virtual_gpu
 
 GROUPS = ("backend", "workload", "model", "gpu", "engine", "costs")
 OPTIONS = [
@@ -79,10 +78,7 @@ def test_every_option_makes_what_it_configures(group: str, option: str, trace: s
 
 def test_every_option_and_preset_runs(trace: str, tmp_path: Path) -> None:
     """In one matrix, so that torch is imported once; presets by the command in their header."""
-    try:
-        build_virtual_gpu()
-    except SettingError as error:
-        pytest.skip(str(error))
+    skip_without_virtual_gpu()
     cells: list[Cell] = []
     for group, option in OPTIONS:
         arguments = option_arguments(group, option, trace)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.device.build import build_virtual_gpu
-from bench.errors import SettingError
+from tests.virtual_gpu import skip_without_virtual_gpu
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("bench", "backends", "workloads", "conf")
@@ -56,10 +55,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(wheel: Path) 
 
 
 def test_an_installed_wheel_runs_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
-    try:
-        build_virtual_gpu()
-    except SettingError as error:
-        pytest.skip(str(error))
+    skip_without_virtual_gpu()
     installed, empty = tmp_path / "installed", tmp_path / "empty"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     run([*pip, "--target", str(installed), str(wheel)], tmp_path)

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from bench.device.build import check_virtual_gpu
 from bench.device.launcher import Job, Launcher
 from bench.device.virtual import allocator_environment, gpu_environment
+from bench.errors import SettingError
 from bench.packaged import load_gpu
 
 
@@ -18,6 +20,15 @@ def _launcher() -> Launcher:
     launcher = Launcher("virtual", modules=("torch", "bench.run", "hypothesis"))
     atexit.register(launcher.close)
     return launcher
+
+
+def skip_without_virtual_gpu() -> None:
+    """Skips a test where this machine can have no virtual GPU. Sources that do not compile are no
+    such reason: they fail."""
+    try:
+        check_virtual_gpu()
+    except SettingError as error:
+        pytest.skip(str(error))
 
 
 def run_on_virtual_gpu(

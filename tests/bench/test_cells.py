@@ -17,8 +17,7 @@ import pytest
 import yaml
 
 from bench.cli import main
-from bench.device.build import build_virtual_gpu
-from bench.errors import SettingError
+from tests.virtual_gpu import skip_without_virtual_gpu
 
 DEADLINE_S = 60.0
 SHORT = ("device=virtual", "workload=chat", "workload.duration_s=20", "sample_interval_s=1")
@@ -28,10 +27,7 @@ LONG = ("device=virtual", "workload=chat", "workload.duration_s=100000", "sample
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder of a test."""
-    try:
-        build_virtual_gpu()
-    except SettingError as error:
-        pytest.skip(str(error))
+    skip_without_virtual_gpu()
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

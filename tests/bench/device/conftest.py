@@ -8,20 +8,16 @@ from typing import Any
 
 import pytest
 
-from bench.device.build import check_virtual_gpu
 from bench.device.launcher import Job, Launcher
 from bench.device.virtual import allocator_environment, gpu_environment
-from bench.errors import SettingError
 from bench.packaged import load_gpu
 from tests.bench.device.support import DEVICE_JOBS, Runner
+from tests.virtual_gpu import skip_without_virtual_gpu
 
 
 @pytest.fixture(scope="session")
 def launcher() -> Iterator[Launcher]:
-    try:
-        check_virtual_gpu()
-    except SettingError as error:
-        pytest.skip(str(error))
+    skip_without_virtual_gpu()
     with Launcher("virtual", modules=("torch", "bench.device.stats")) as started:
         yield started
 

@@ -74,8 +74,8 @@ def sleep(payload: dict[str, Any]) -> None:
 
 
 def clean_up_when_interrupted(payload: dict[str, Any]) -> None:
-    report_progress({})
     try:
+        report_progress({})  # the signal may come as soon as this is heard
         time.sleep(600)
     finally:
         Path(payload["path"]).write_text("kept")

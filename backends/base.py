@@ -3,11 +3,14 @@
 A backend holds K and V for sequences that the engine names by an integer. Memory is counted in
 slots: room for one token's K and V in all layers. The engine asks for slots before it computes
 tokens and never looks at how they are laid out.
+
+A sequence has one branch until it is forked (parallel sampling, beam search), then several of one
+length, numbered from 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
@@ -45,17 +48,24 @@ TokenIds = Callable[[int, int], bytes]
 class Demand(NamedTuple):
     """What a sequence will need. Only the oracle and pow2 policies may read `output_tokens`, and
     only prefix caching reads what the tokens are. `cache_salt` keeps caches of tenants or adapters
-    apart."""
+    apart. `branches` of `output_tokens` each will come out of the one prompt."""
 
     prompt_tokens: int
     output_tokens: int
     token_ids: TokenIds | None = None
     cache_salt: str = ""
+    branches: int = 1
+
+    @property
+    def final_tokens(self) -> int:
+        """Tokens whose K and V a branch ends with: the last one is never read again."""
+        return self.prompt_tokens + self.output_tokens - 1
 
 
 class Hold(NamedTuple):
-    """A granted reserve or extend: slots now held, bytes copied to get there in how many copies,
-    and tokens at the start that were found in the cache and need no computing."""
+    """A granted reserve or extend: slots now held by all branches, what they share counted for each
+    of them, bytes copied to get there in how many copies, and tokens at the start that were found
+    in the cache and need no computing."""
 
     slots: int
     copied_bytes: int = 0
@@ -107,7 +117,8 @@ class Backend(Protocol):
         ...
 
     def fits(self, demand: Demand) -> bool:
-        """Whether an empty budget could hold the sequence from its first to its last token."""
+        """Whether an empty budget could hold the sequence, all of its branches, from its first to
+        its last token."""
         ...
 
     def lookup(self, tokens: int, demand: Demand) -> int:
@@ -119,9 +130,16 @@ class Backend(Protocol):
         many) would fit it now; else None with nothing changed."""
         ...
 
-    def extend(self, sequence: int, tokens: int) -> Hold | None:
-        """Slots for `tokens` tokens in all, keeping what is written, or None with nothing changed
-        for the sequence."""
+    def extend(
+        self, sequence: int, tokens: int, parents: Sequence[int] | None = None
+    ) -> Hold | None:
+        """Slots for `tokens` tokens in all in every branch, keeping what is written, or None with
+        nothing changed for the sequence.
+
+        With `parents` the branches are first replaced: new branch i goes on from what branch
+        parents[i] holds. (0, 0) forks a sequence of one branch into two; (1, 1) lets beam search's
+        branch 0 go and forks branch 1. Room is for as many branches as the demand said at most.
+        """
         ...
 
     def free(self, sequence: int, computed: int = 0) -> None:

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
+from typing import NamedTuple, Protocol
 
 
 class WorkloadError(ValueError):
     """A workload setting or a trace that cannot be used; the message is one sentence for a user."""
+
+
+class Source(Enum):
+    """Where tokens of a prompt come from: a stream shared by id, or a request's own words in its
+    prompt, or its answer."""
+
+    SHARED = "shared"
+    PROMPT = "prompt"
+    OUTPUT = "output"
+
+
+class Segment(NamedTuple):
+    """Tokens of a prompt that are found elsewhere too: the first `tokens` of the stream that
+    `source` and `id` name (of a request: its id)."""
+
+    source: Source
+    id: int
+    tokens: int
+
+
+Survivors = Callable[[], Iterator[Sequence[int]]]
+"""Starts a beam search: for each step after the first, the beam that each survivor goes on from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +39,14 @@ class Request:
     """What one client asks, and the output length that it will turn out to have.
 
     `scheduled_s` counts from the start of the workload. `output_tokens` is the true length: only
-    the oracle and pow2 policies may read it before the request ends. Two requests share the first
-    `prefix_block_tokens` tokens for each leading id that their `prefix_ids` have in common; with
-    no ids the prompt is unique to the request (workloads/tokens.py makes its token ids). Prefixes
-    are shared only between requests of one `cache_salt` (a tenant's, or an adapter's name).
+    the oracle and pow2 policies may read it before the request ends. The prompt starts with the
+    segments of `prefix`; the rest is the request's own (workloads/tokens.py makes token ids).
+    Prefixes are shared only between requests of one `cache_salt` (a tenant's, or an adapter's
+    name).
+
+    `branches` answers of `output_tokens` each come out of the prompt: samples, or beams where
+    there are `survivors`. `next_turn` is sent when this request has ended, however it did; its
+    `scheduled_s` counts from then.
     """
 
     request_id: int
@@ -27,9 +54,11 @@ class Request:
     prompt_tokens: int
     output_tokens: int
     kind: str = ""
-    prefix_ids: tuple[int, ...] = ()
-    prefix_block_tokens: int = 0
+    prefix: tuple[Segment, ...] = ()
     cache_salt: str = ""
+    branches: int = 1
+    survivors: Survivors | None = None
+    next_turn: Request | None = None
 
 
 class Workload(Protocol):
@@ -38,5 +67,6 @@ class Workload(Protocol):
     name: str
 
     def requests(self, seed: int) -> Iterator[Request]:
-        """Requests in order of `scheduled_s`, numbered from 0. Raises WorkloadError."""
+        """Requests in order of `scheduled_s`, those of later turns inside the ones before them,
+        each with an id of its own. Raises WorkloadError."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from workloads.arrivals.base import NS_PER_S, Arrivals, check_arrivals, seconds
-from workloads.base import Request
+from workloads.base import Request, Segment, Source
 from workloads.formats.base import TraceRow
 from workloads.settings import number, optional_rate_rps, refusal
 from workloads.streams import stream
@@ -79,6 +79,7 @@ def _request(request_id: int, time_s: float, row: TraceRow) -> Request:
         scheduled_s=time_s,
         prompt_tokens=row.prompt_tokens,
         output_tokens=row.output_tokens,
-        prefix_ids=row.prefix_ids,
-        prefix_block_tokens=row.prefix_block_tokens,
+        prefix=tuple(
+            Segment(Source.SHARED, block_id, row.prefix_block_tokens) for block_id in row.prefix_ids
+        ),
     )

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.base import Request, WorkloadError
+from workloads.base import Request, Segment, Source, WorkloadError
 from workloads.tokens import prompt_ids
 
 
 def make_request(
     request_id: int = 0, tokens: int = 1300, ids: tuple[int, ...] = (), block: int = 512
 ) -> Request:
-    return Request(request_id, 0.0, tokens, 1, prefix_ids=ids, prefix_block_tokens=block)
+    prefix = tuple(Segment(Source.SHARED, i, block) for i in ids)
+    return Request(request_id, 0.0, tokens, 1, prefix=prefix)
 
 
 def common_tokens(one: Request, two: Request, vocab_size: int = 32_000) -> int:

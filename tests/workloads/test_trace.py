@@ -8,7 +8,7 @@ import pytest
 
 from workloads.arrivals.constant import ConstantArrivals
 from workloads.arrivals.poisson import PoissonArrivals
-from workloads.base import Request, WorkloadError
+from workloads.base import Request, Segment, Source, WorkloadError
 from workloads.trace import TraceWorkload
 
 PublicTrace = Callable[[str], Path]
@@ -32,7 +32,7 @@ def test_requests_are_the_traces_from_zero_on(path: str) -> None:
     workload = TraceWorkload(path=path)
     first, second, last = workload.requests(0)
     assert workload.name == "small"
-    assert first == Request(0, 0.0, 11, 2, "", (7,), 512)
+    assert first == Request(0, 0.0, 11, 2, prefix=(Segment(Source.SHARED, 7, 512),))
     assert (second.request_id, second.scheduled_s) == (1, 0.5)
     assert (last.request_id, last.scheduled_s, last.prompt_tokens) == (2, 2.0, 13)
 

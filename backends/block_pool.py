@@ -42,6 +42,19 @@ class BlockPool:
             self._references[block_id] = 1
         return block_ids
 
+    def share(self, block_ids: Iterable[int]) -> None:
+        """Adds blocks that are held, or were and still have what was written, to one more table."""
+        for block_id in block_ids:
+            if self._references[block_id] == 0:
+                self._unqueue(block_id)
+            else:
+                self.num_shared_references += 1
+            self._references[block_id] += 1
+
+    def is_shared(self, block_id: int) -> bool:
+        """Whether several tables hold the block."""
+        return self._references[block_id] > 1
+
     def give_back(self, block_ids: Sequence[int]) -> None:
         """Drops a table, last block first (as vLLM does), so that the start of a sequence, which
         others may share, is reused last."""
@@ -55,6 +68,9 @@ class BlockPool:
 
     def _queue(self, block_id: int) -> None:
         self._free[block_id] = None
+
+    def _unqueue(self, block_id: int) -> None:
+        del self._free[block_id]
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
         """Raises AssertionError unless every block is free or held, and every reference count is

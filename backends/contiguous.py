@@ -7,7 +7,7 @@ a new buffer and a copy, as Hugging Face's DynamicCache does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from backends.arenas.base import Arena
@@ -30,8 +30,7 @@ def _pow2(tokens: int, demand: Demand) -> int:
 
 
 def _oracle(tokens: int, demand: Demand) -> int:
-    # The last output token is never read again, so its K and V are never written.
-    return demand.prompt_tokens + demand.output_tokens - 1
+    return demand.final_tokens
 
 
 def _grow(tokens: int, demand: Demand) -> int:
@@ -41,12 +40,19 @@ def _grow(tokens: int, demand: Demand) -> int:
 RESERVE: dict[str, Sizing] = {"max": _maximum, "pow2": _pow2, "oracle": _oracle, "grow": _grow}
 
 
-class _Buffer(NamedTuple):
-    """A sequence's buffers and the slots they hold."""
+class _Held(NamedTuple):
+    """A sequence's memory: buffers for each of the branches that the demand says, `slots` in each,
+    of which the first `tokens` are written in the first `branches` buffers."""
 
-    buffers: Any
+    buffers: list[Any]
     slots: int
     demand: Demand
+    tokens: int
+    branches: int = 1
+
+    @property
+    def all_slots(self) -> int:
+        return len(self.buffers) * self.slots
 
 
 class ContiguousBuffers(NoPrefixCache):
@@ -61,7 +67,7 @@ class ContiguousBuffers(NoPrefixCache):
         self.alloc_conf = alloc_conf
         self._arena_name = one_of("backend.arena", arena, ("torch", "buddy"))
         self._per_layer = one_of("backend.layout", layout, ("layer", "sequence")) == "layer"
-        self._held: dict[int, _Buffer] = {}
+        self._held: dict[int, _Held] = {}
         self.moves = 0
 
     def _slots(self, tokens: int, demand: Demand) -> int:
@@ -89,43 +95,67 @@ class ContiguousBuffers(NoPrefixCache):
         return (slots * self._layout.token_bytes,)
 
     def fits(self, demand: Demand) -> bool:
-        final = demand.prompt_tokens + demand.output_tokens - 1
-        return self._arena.can_ever_allocate(self._sizes(self._capped(final, demand)))
+        sizes = self._sizes(self._capped(demand.final_tokens, demand))
+        return self._arena.can_ever_allocate(sizes, demand.branches)
+
+    def _allocate(self, slots: int, branches: int) -> list[Any] | None:
+        """Buffers of so many slots for each branch, or None."""
+        self.moves += 1
+        taken: list[Any] = []
+        for _ in range(branches):
+            buffers = self._arena.allocate(self._sizes(slots))
+            if buffers is None:
+                self._release(taken)
+                return None
+            taken.append(buffers)
+        return taken
+
+    def _release(self, buffers: list[Any]) -> None:
+        self.moves += 1
+        for each in buffers:
+            self._arena.release(each)
 
     def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
-        """A buffer cannot grow where it is, so `room` is taken at once."""
+        """A buffer cannot grow where it is, so `room` is taken at once, for all branches."""
         assert sequence not in self._held, f"sequence {sequence} already holds memory"
         slots = self._capped(room, demand)
-        self.moves += 1
-        buffers = self._arena.allocate(self._sizes(slots))
+        buffers = self._allocate(slots, demand.branches)
         if buffers is None:
             return None
-        self._held[sequence] = _Buffer(buffers, slots, demand)
-        return Hold(slots)
+        held = self._held[sequence] = _Held(buffers, slots, demand, tokens)
+        return Hold(held.all_slots)
 
-    def extend(self, sequence: int, tokens: int) -> Hold | None:
-        """Where tokens outgrow the buffer, it is copied whole into a longer one."""
+    def extend(
+        self, sequence: int, tokens: int, parents: Sequence[int] | None = None
+    ) -> Hold | None:
+        """Where tokens outgrow the buffers, each branch's is copied whole into a longer one. Else a
+        branch that goes on from another's gets what is written, in a buffer that nobody needs."""
         held = self._held[sequence]
-        if tokens <= held.slots:
-            return Hold(held.slots)
-        slots = self._capped(tokens, held.demand)
-        self.moves += 1
-        buffers = self._arena.allocate(self._sizes(slots))
-        if buffers is None:
-            return None
-        self._arena.release(held.buffers)
-        self._held[sequence] = _Buffer(buffers, slots, held.demand)
-        copied_bytes = held.slots * self._layout.token_bytes
-        return Hold(slots, copied_bytes, copies=len(self._sizes(slots)))
+        branches = held.branches if parents is None else len(parents)
+        if tokens > held.slots:
+            slots = self._capped(tokens, held.demand)
+            buffers = self._allocate(slots, len(held.buffers))
+            if buffers is None:
+                return None
+            self._release(held.buffers)
+            copies, copied_slots = branches, held.slots
+        else:
+            slots, buffers = held.slots, held.buffers
+            copies, copied_slots = branches - len(set(parents or range(branches))), held.tokens
+        self._held[sequence] = now = _Held(buffers, slots, held.demand, tokens, branches)
+        return Hold(
+            now.all_slots,
+            copies * copied_slots * self._layout.token_bytes,
+            copies * len(self._sizes(slots)),
+        )
 
     def free(self, sequence: int, computed: int = 0) -> None:
-        self.moves += 1
-        self._arena.release(self._held.pop(sequence).buffers)
+        self._release(self._held.pop(sequence).buffers)
 
     def usage(self) -> Usage:
         arena = self._arena.usage()
         return Usage(
-            held=sum(held.slots for held in self._held.values()) * self._layout.token_bytes,
+            held=sum(held.all_slots for held in self._held.values()) * self._layout.token_bytes,
             rounding=arena.allocated - arena.requested,
             cached=0,
             free=arena.free,
@@ -135,7 +165,9 @@ class ContiguousBuffers(NoPrefixCache):
         self._arena.check_integrity()
         for sequence, held in self._held.items():
             assert 0 < held.slots <= self._layout.max_model_len, sequence
-        requested = sum(held.slots for held in self._held.values()) * self._layout.token_bytes
+            assert 0 < held.branches <= len(held.buffers) == held.demand.branches, sequence
+            assert held.tokens <= held.slots, sequence
+        requested = sum(held.all_slots for held in self._held.values()) * self._layout.token_bytes
         assert requested == self._arena.usage().requested, requested
 
 

@@ -1,8 +1,14 @@
-"""A pool of fixed blocks taken at the start, and a block table a sequence (PagedAttention)."""
+"""A pool of fixed blocks taken at the start, and a block table a branch (PagedAttention).
+
+Branches of a sequence share blocks, counted by reference. One that is to write into a block that
+others hold too gets a copy of that block alone (copy-on-write; PagedAttention, section 4.4).
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -37,7 +43,8 @@ class Paged(NoPrefixCache):
         if not 0 <= watermark < 1:
             raise _bad_watermark(watermark)
         self._watermark = watermark
-        self._tables: dict[int, list[int]] = {}
+        self._held: dict[int, _Held] = {}
+        self._entries = 0  # of all tables
 
     def start(self, layout: KvLayout) -> None:
         self._layout = layout
@@ -69,47 +76,133 @@ class Paged(NoPrefixCache):
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)
 
+    def _blocks_in_all(self, tokens: int, demand: Demand) -> int:
+        """Blocks of all branches for `tokens` tokens each, where they share what they must."""
+        blocks = self._blocks(tokens)
+        if demand.branches == 1 or tokens <= demand.prompt_tokens:
+            return blocks
+        shared = demand.prompt_tokens // self.block_tokens
+        return shared + demand.branches * (blocks - shared)
+
     def fits(self, demand: Demand) -> bool:
-        final = demand.prompt_tokens + demand.output_tokens - 1
-        return self._blocks(final) <= self._pool.num_usable_blocks
+        return self._blocks_in_all(demand.final_tokens, demand) <= self._pool.num_usable_blocks
 
     def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
-        assert sequence not in self._tables, f"sequence {sequence} already holds memory"
-        spare = self._watermark_blocks if self._tables else 0
-        if self._blocks(room) > self._pool.num_free_blocks - spare:
+        if self._blocks_in_all(room, demand) > self._pool.num_free_blocks - self._spare_blocks:
             return None
-        count = self._blocks(tokens)
-        self._tables[sequence] = self._pool.take(count)
-        return Hold(count * self.block_tokens)
+        table = self._pool.take(self._blocks(tokens))
+        return self._hold(sequence, table, tokens)
 
-    def extend(self, sequence: int, tokens: int) -> Hold | None:
-        table = self._tables[sequence]
-        count = self._blocks(tokens) - len(table)
-        if count > self._pool.num_free_blocks:
-            return None
-        table += self._pool.take(count)
+    @property
+    def _spare_blocks(self) -> int:
+        """Blocks that admission leaves free for those who run."""
+        return self._watermark_blocks if self._held else 0
+
+    def _hold(self, sequence: int, table: list[int], tokens: int) -> Hold:
+        assert sequence not in self._held, f"sequence {sequence} already holds memory"
+        self._held[sequence] = _Held([table], tokens)
+        self._entries += len(table)
         return Hold(len(table) * self.block_tokens)
 
-    def free(self, sequence: int, computed: int = 0) -> None:
-        self._pool.give_back(self._tables.pop(sequence))
+    def extend(
+        self, sequence: int, tokens: int, parents: Sequence[int] | None = None
+    ) -> Hold | None:
+        held = self._held[sequence]
+        tables, change = held.tables, None
+        if parents is not None:
+            change = _Change(tables, parents)
+            self._pool.share(change.added)
+            self._pool.give_back(change.dropped)
+            tables = change.tables
+        count = max(self._blocks(tokens), len(tables[0]))
+        partial = held.tokens // self.block_tokens if held.tokens % self.block_tokens else None
+        if self._new_blocks(tables, count, partial) > self._pool.num_free_blocks:
+            if change is not None:
+                self._pool.share(change.dropped)
+                self._pool.give_back(change.added)
+            return None
+        self._entries += len(tables) * count - held.entries
+        copied = 0
+        if partial is not None and len(tables) > 1:
+            copied = self._copy_on_write(tables, partial)
+        for table in tables:
+            table += self._pool.take(count - len(table))
+        self._held[sequence] = _Held(tables, max(tokens, held.tokens))
+        slots = len(tables) * count * self.block_tokens
+        return Hold(slots, copied * self._block_bytes, copies=min(copied, 1))
 
-    def block_table(self, sequence: int) -> list[int]:
-        """Ids of the sequence's blocks, in the order of its tokens."""
-        return list(self._tables[sequence])
+    def _new_blocks(self, tables: list[list[int]], count: int, partial: int | None) -> int:
+        """Blocks to take for `count` in each table, the last written one being `partial`."""
+        new = sum(count - len(table) for table in tables)
+        if partial is not None and len(tables) > 1:
+            new += len(tables) - len({table[partial] for table in tables})
+        return new
+
+    def _copy_on_write(self, tables: list[list[int]], partial: int) -> int:
+        """Gives each table a last block of its own; how many were copied (in one launch)."""
+        copied = 0
+        for table in tables:
+            if self._pool.is_shared(table[partial]):
+                (copy,) = self._pool.take(1)
+                self._pool.give_back([table[partial]])
+                table[partial] = copy
+                copied += 1
+        return copied
+
+    def free(self, sequence: int, computed: int = 0) -> None:
+        held = self._held.pop(sequence)
+        self._entries -= held.entries
+        for table in held.tables:
+            self._pool.give_back(table)
+
+    def block_table(self, sequence: int, branch: int = 0) -> list[int]:
+        """Ids of the branch's blocks, in the order of its tokens."""
+        return list(self._held[sequence].tables[branch])
 
     def usage(self) -> Usage:
         """`rounding` is the part of the budget that is no usable block: the pool's remainder and
         the null block."""
         usable_bytes = self._pool.num_usable_blocks * self._block_bytes
+        shared = self._pool.num_shared_references
         return Usage(
-            held=sum(map(len, self._tables.values())) * self._block_bytes,
+            held=(self._entries - shared) * self._block_bytes,
             rounding=self._layout.budget_bytes - usable_bytes,
             cached=0,
             free=self._pool.num_free_blocks * self._block_bytes,
+            shared=shared * self._block_bytes,
         )
 
     def check_integrity(self) -> None:
-        self._pool.check_integrity(list(self._tables.values()))
+        tables = [table for held in self._held.values() for table in held.tables]
+        assert self._entries == sum(map(len, tables))
+        self._pool.check_integrity(tables)
+
+
+class _Held(NamedTuple):
+    """A block table a branch, and the tokens that each has room for."""
+
+    tables: list[list[int]]
+    tokens: int
+
+    @property
+    def entries(self) -> int:
+        return sum(map(len, self.tables))
+
+
+class _Change:
+    """New tables made of old ones: blocks that are in more tables now, and in fewer."""
+
+    def __init__(self, old: list[list[int]], parents: Sequence[int]) -> None:
+        self.tables: list[list[int]] = []
+        self.added: list[int] = []
+        children = Counter[int]()
+        for parent in parents:
+            children[parent] += 1
+            self.tables.append(list(old[parent]))
+            if children[parent] > 1:
+                self.added += old[parent]
+        gone = [table for branch, table in enumerate(old) if not children[branch]]
+        self.dropped = [block_id for table in gone for block_id in table]
 
 
 def _bad_watermark(value: object) -> BackendError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import ClassVar
 
@@ -49,23 +49,23 @@ class PagedPrefix(Paged):
         return self._prefixes.find(chain.keys((tokens - 1) // self.block_tokens))
 
     def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
-        assert sequence not in self._tables, f"sequence {sequence} already holds memory"
         chain = _Chain(demand, self.block_tokens)
         found = self._find(chain, room)
-        spare = self._watermark_blocks if self._tables else 0
-        free = self._prefixes.num_free_blocks - self._prefixes.num_unheld(found) - spare
-        if self._blocks(room) - len(found) > free:
+        free = self._prefixes.num_free_blocks - self._prefixes.num_unheld(found)
+        if self._blocks_in_all(room, demand) - len(found) > free - self._spare_blocks:
             return None
         self._prefixes.share(found)
-        self._tables[sequence] = found + self._prefixes.take(self._blocks(tokens) - len(found))
+        table = found + self._prefixes.take(self._blocks(tokens) - len(found))
+        hold = self._hold(sequence, table, max(tokens, len(found) * self.block_tokens))
         chain.registered = len(found)
         self._chains[sequence] = chain
         self._register(sequence, max(tokens // self.block_tokens, len(found)))
-        slots = len(self._tables[sequence]) * self.block_tokens
-        return Hold(slots, cached_tokens=len(found) * self.block_tokens)
+        return hold._replace(cached_tokens=len(found) * self.block_tokens)
 
-    def extend(self, sequence: int, tokens: int) -> Hold | None:
-        hold = super().extend(sequence, tokens)
+    def extend(
+        self, sequence: int, tokens: int, parents: Sequence[int] | None = None
+    ) -> Hold | None:
+        hold = super().extend(sequence, tokens, parents)
         if hold is not None:
             self._register(sequence, tokens // self.block_tokens)
         return hold
@@ -76,21 +76,21 @@ class PagedPrefix(Paged):
         del self._chains[sequence]
 
     def _register(self, sequence: int, full_blocks: int) -> None:
-        """The first `full_blocks` blocks can be found, and those after them no longer."""
-        chain, table = self._chains[sequence], self._tables[sequence]
+        """The first `full_blocks` blocks can be found, and those after them no longer. What was
+        written after a fork is nobody else's prefix."""
+        chain, tables = self._chains[sequence], self._held[sequence].tables
+        if len(tables) > 1:
+            return
         for index in range(chain.registered, full_blocks):
-            self._prefixes.register(table[index], chain.key(index))
-        for block_id in table[full_blocks : chain.registered]:
+            self._prefixes.register(tables[0][index], chain.key(index))
+        for block_id in tables[0][full_blocks : chain.registered]:
             self._prefixes.unregister(block_id)
         chain.registered = full_blocks
 
     def usage(self) -> Usage:
         paged = super().usage()
         cached = self._prefixes.num_cached_blocks * self._block_bytes
-        shared = self._prefixes.num_shared_references * self._block_bytes
-        return paged._replace(
-            held=paged.held - shared, cached=cached, free=paged.free - cached, shared=shared
-        )
+        return paged._replace(cached=cached, free=paged.free - cached)
 
 
 class _Chain:

@@ -37,16 +37,6 @@ class PrefixPool(BlockPool):
         """How many of the blocks are in the free queue."""
         return sum(self._references[block_id] == 0 for block_id in block_ids)
 
-    def share(self, block_ids: Iterable[int]) -> None:
-        """Adds blocks that were found to one more table."""
-        for block_id in block_ids:
-            if self._references[block_id] == 0:
-                del self._free[block_id]
-                self.num_cached_blocks -= 1
-            else:
-                self.num_shared_references += 1
-            self._references[block_id] += 1
-
     def register(self, block_id: int, key: bytes) -> None:
         """A held block is full: it can be found by its key from now on."""
         if key not in self._block_of and block_id not in self._key_of:
@@ -76,6 +66,10 @@ class PrefixPool(BlockPool):
             self.num_cached_blocks += 1
         else:
             self._free.move_to_end(block_id, last=False)
+
+    def _unqueue(self, block_id: int) -> None:
+        super()._unqueue(block_id)
+        self.num_cached_blocks -= block_id in self._key_of
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
         super().check_integrity(tables)

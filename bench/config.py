@@ -29,6 +29,7 @@ class EngineSettings:
     """Continuous batching (conf/engine/). Null takes what suits the backend or the model."""
 
     name: str = "inrepo"
+    batching: str = "continuous"  # continuous | static
     prefill: str | None = None  # whole | chunked
     token_budget: int | None = None  # tokens a step; prompts a step with whole prefill
     max_num_seqs: int = 256
@@ -112,6 +113,7 @@ def check(config: Config) -> None:
 
 
 def _check_engine(engine: EngineSettings, max_model_len: int) -> None:
+    _choice("engine.batching", engine.batching, ("continuous", "static"))
     if engine.prefill is not None:
         _choice("engine.prefill", engine.prefill, ("whole", "chunked"))
     _choice("engine.on_oom", engine.on_oom, ("queue", "fail"))

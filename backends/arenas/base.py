@@ -27,8 +27,8 @@ class Arena(Protocol, Generic[Buffers]):
         """Gives a group back."""
         ...
 
-    def can_ever_allocate(self, sizes: Sequence[int]) -> bool:
-        """Whether the empty arena could hold the group."""
+    def can_ever_allocate(self, sizes: Sequence[int], groups: int = 1) -> bool:
+        """Whether the empty arena could hold so many groups of these sizes."""
         ...
 
     def usage(self) -> ArenaUsage:

@@ -52,8 +52,9 @@ class BuddyArena:
     def _requested(self, sizes: Sequence[int]) -> int:
         return -(-sum(sizes) // self._slot_bytes)
 
-    def can_ever_allocate(self, sizes: Sequence[int]) -> bool:
-        return _power_of_two(self._requested(sizes)) <= max(self._roots.values(), default=0)
+    def can_ever_allocate(self, sizes: Sequence[int], groups: int = 1) -> bool:
+        wanted = _power_of_two(self._requested(sizes))
+        return sum(root // wanted for root in self._roots.values()) >= groups
 
     def allocate(self, sizes: Sequence[int]) -> BuddyBlock | None:
         requested = self._requested(sizes)

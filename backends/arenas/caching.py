@@ -34,8 +34,8 @@ class CachingArena:
         self._baseline = _read()
         self._not_kv_bytes = self._baseline.free - layout.budget_bytes
 
-    def can_ever_allocate(self, sizes: Sequence[int]) -> bool:
-        return sum(sizes) <= self._budget_bytes
+    def can_ever_allocate(self, sizes: Sequence[int], groups: int = 1) -> bool:
+        return groups * sum(sizes) <= self._budget_bytes
 
     def allocate(self, sizes: Sequence[int]) -> list[torch.Tensor] | None:
         worst_case_bytes = sum(map(_worst_case, sizes))

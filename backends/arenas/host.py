@@ -23,8 +23,8 @@ class HostArena:
         self._free_bytes = layout.budget_bytes
         self._live: dict[int, list[torch.Tensor]] = {}
 
-    def can_ever_allocate(self, sizes: Sequence[int]) -> bool:
-        return sum(map(_whole_pages, sizes)) <= self._budget_bytes
+    def can_ever_allocate(self, sizes: Sequence[int], groups: int = 1) -> bool:
+        return groups * sum(map(_whole_pages, sizes)) <= self._budget_bytes
 
     def allocate(self, sizes: Sequence[int]) -> list[torch.Tensor] | None:
         allocated = sum(map(_whole_pages, sizes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable
 
 from bench.engine.engine import Engine
@@ -21,27 +22,26 @@ def drive(
     """Sends each request at its scheduled time and steps the engine until all have ended, or
     until `stop_after_s`. Returns the seconds that passed on the clock.
 
-    A request that arrives during a step is seen by the next one. `on_tick` is called with the
+    A request that arrives during a step is seen by the next one; a later turn is sent when the one
+    before it has ended and its time has passed. `on_tick` is called with the
     time after every step and may raise Stopped.
     """
     end_s = float("inf") if stop_after_s is None else stop_after_s
-    arrivals = iter(requests)
-    upcoming = next(arrivals, None)
+    arrivals = _Arrivals(requests)
     now = 0.0
     try:
         while now < end_s:
-            while upcoming is not None and upcoming.scheduled_s <= now:
-                engine.add(upcoming, upcoming.scheduled_s)
-                upcoming = next(arrivals, None)
+            while arrivals.next_s <= now:
+                request = arrivals.pop()
+                engine.add(request, request.scheduled_s)
+                arrivals.add(engine.take_later_turns())  # it may have been rejected
             if engine.idle:
-                if upcoming is None:
+                if arrivals.next_s == float("inf"):
                     break
-                if upcoming.scheduled_s >= end_s:
-                    now = end_s  # idle to the end
-                    break
-                now = upcoming.scheduled_s
+                now = min(arrivals.next_s, end_s)  # idle until then
                 continue
             step = engine.step(now)
+            arrivals.add(engine.take_later_turns())
             if step is not None:
                 now = step.end_s
                 on_tick(now)
@@ -49,3 +49,33 @@ def drive(
         pass
     engine.stop(now)
     return now
+
+
+class _Arrivals:
+    """Requests by time: those of the workload, and later turns of those that ended."""
+
+    def __init__(self, requests: Iterable[Request]) -> None:
+        self._first_turns = iter(requests)
+        self._upcoming = next(self._first_turns, None)
+        self._later_turns: list[tuple[float, int, Request]] = []
+
+    @property
+    def next_s(self) -> float:
+        """When the next request is to be sent, infinity if none is known."""
+        first = float("inf") if self._upcoming is None else self._upcoming.scheduled_s
+        return min(first, self._later_turns[0][0]) if self._later_turns else first
+
+    def add(self, turns: Iterable[Request]) -> None:
+        """Later turns, each at its time."""
+        for turn in turns:
+            heapq.heappush(self._later_turns, (turn.scheduled_s, turn.request_id, turn))
+
+    def pop(self) -> Request:
+        """The next request, of which there must be one."""
+        upcoming = self._upcoming
+        if upcoming is None or (
+            self._later_turns and self._later_turns[0][0] < upcoming.scheduled_s
+        ):
+            return heapq.heappop(self._later_turns)[2]
+        self._upcoming = next(self._first_turns, None)
+        return upcoming

@@ -6,7 +6,7 @@ Synchronous: `step(now)` does one step of continuous batching; whoever drives it
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -17,6 +17,7 @@ from bench.engine.incidents import IncidentLog
 from bench.engine.kv_memory import KvMemory
 from bench.engine.scheduler import Limits, Plan, Scheduler
 from bench.engine.sequence import Sequence, Status
+from bench.engine.static_scheduler import StaticScheduler
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.inter_token import InterTokenGaps
 from workloads.base import Request
@@ -67,12 +68,15 @@ class Engine:
         self._on_end = on_end
         self._token_source = token_source
         self._now = 0.0
-        self._scheduler = Scheduler(self.memory, limits, incidents, self._ended)
+        self._max_num_seqs = limits.max_num_seqs
+        scheduler = StaticScheduler if limits.batching == "static" else Scheduler
+        self._scheduler = scheduler(self.memory, limits, incidents, self._ended)
+        self._later_turns: list[Request] = []
 
     @property
     def running(self) -> list[Sequence]:
         """Sequences that hold memory, in order of admission."""
-        return self._scheduler.running
+        return self._scheduler.holders
 
     @property
     def preemptions(self) -> int:
@@ -87,12 +91,12 @@ class Engine:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not self._scheduler.running and not self._scheduler.waiting
+        return not self.running and not self._scheduler.waiting
 
     @property
     def token_states(self) -> int:
         """Slots that hold a live token, shared ones counted once."""
-        each = sum(sequence.computed for sequence in self._scheduler.running)
+        each = sum(sequence.tokens for sequence in self.running)
         return each - self.memory.usage().shared // self.account.token_bytes
 
     def add(self, request: Request, sent_s: float) -> Sequence:
@@ -105,6 +109,9 @@ class Engine:
         if total > self._max_model_len:
             cause = f"{total} tokens exceed max_model_len={self._max_model_len}"
             self._ended(sequence, Status.REJECTED, cause)
+        elif request.branches > self._max_num_seqs:
+            cause = f"{request.branches} branches exceed max_num_seqs={self._max_num_seqs}"
+            self._ended(sequence, Status.REJECTED, cause)
         elif not self.memory.backend.fits(sequence.demand):
             self._ended(sequence, Status.REJECTED, f"{total} tokens exceed the KV budget")
         else:
@@ -114,7 +121,7 @@ class Engine:
     def cancel(self, sequence: Sequence, now: float) -> None:
         """The client left: the sequence gives back its memory at once."""
         self._now = now
-        self._scheduler.release(sequence)
+        self._scheduler.cancel(sequence)
         self.incidents.wait_ended(sequence, now)
         self._ended(sequence, Status.CANCELLED, None)
 
@@ -182,9 +189,11 @@ class Engine:
             sequence.computed += sequence.chunk
             if sequence.computed < sequence.known:
                 continue  # the rest of its prompt comes later
+            if sequence.lineage is not None and sequence.generated:
+                sequence.lineage.grow(sequence.known)
             sequence.known += 1
             sequence.generated += 1
-            self.output_tokens += 1
+            self.output_tokens += sequence.request.branches
             if sequence.last_step != number - 1:
                 self.gaps.run_broken(sequence, number, end_s)
             sequence.last_step = number
@@ -193,12 +202,11 @@ class Engine:
                 finished.append(sequence)
         self._observe(step)
         self._now = end_s
-        for sequence in finished:
-            self._scheduler.release(sequence)
+        for sequence in self._scheduler.finish(finished, end_s):
             self._ended(sequence, Status.COMPLETED, None)
 
     def _observe(self, step: Step) -> None:
-        running = self._scheduler.running
+        running = self.running
         self.account.observe(
             running,
             step.end_s - step.start_s,
@@ -214,13 +222,21 @@ class Engine:
         if status is Status.COMPLETED:
             self.gaps.completed(sequence)
         self._on_end(sequence, status, cause, self._now)
+        turn = sequence.request.next_turn
+        if turn is not None:
+            self._later_turns.append(replace(turn, scheduled_s=self._now + turn.scheduled_s))
+
+    def take_later_turns(self) -> list[Request]:
+        """Requests that follow those that ended since the last call, with their times."""
+        turns, self._later_turns = self._later_turns, []
+        return turns
 
     def stop(self, now: float) -> None:
         """The run is over: what is open stays unfinished, and its unfilled memory undetermined."""
         self._now = now
         self.account.finish()
         self.incidents.finish()
-        for sequence in (*self._scheduler.running, *self._scheduler.waiting):
+        for sequence in (*self.running, *self._scheduler.waiting):
             self._ended(sequence, Status.UNFINISHED, None)
 
 
@@ -233,17 +249,22 @@ def _work(plan: Plan) -> StepWork:
     """What the plan computes, for the executor: tokens, sampled rows and attention's reach."""
     tokens = sampled = decodes = decode_context = pairs = prefill_context = 0
     for sequence in plan.sequences:
-        chunk, computed = sequence.chunk, sequence.computed
-        tokens += chunk
+        chunk, computed, branches = sequence.chunk, sequence.computed, sequence.branches
+        tokens += chunk * branches
         reach = computed + chunk
         if reach == sequence.known:
-            sampled += 1
+            sampled += branches
         if chunk == 1:
-            decodes += 1
-            decode_context += reach
+            decodes += branches
+            decode_context += reach * branches
         else:
-            pairs += chunk * computed + chunk * (chunk + 1) // 2
-            prefill_context += reach
+            pairs += (chunk * computed + chunk * (chunk + 1) // 2) * branches
+            prefill_context += reach * branches
+    for sequence in plan.padding:  # its last token, again and again
+        tokens += sequence.branches
+        sampled += sequence.branches
+        decodes += sequence.branches
+        decode_context += sequence.tokens
     return StepWork(
         tokens=tokens,
         sampled=sampled,

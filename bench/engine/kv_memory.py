@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from backends.base import Backend, Usage
+from backends.base import Backend, Hold, Usage
 from bench.engine.sequence import Sequence
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.prefix_cache import PrefixCacheCounts
@@ -44,7 +44,7 @@ class KvMemory:
         self._usage = None  # even a refusal can move memory about
         if hold is None:
             return False
-        sequence.slots = hold.slots
+        self._granted(sequence, hold)
         sequence.computed = hold.cached_tokens
         if not sequence.preemptions:
             sequence.cached_tokens = hold.cached_tokens
@@ -54,23 +54,31 @@ class KvMemory:
         return True
 
     def extend(self, sequence: Sequence, tokens: int) -> bool:
-        """Room for `tokens` tokens in all; False when refused."""
-        hold = self.backend.extend(sequence.id, tokens)
+        """Room for `tokens` tokens in all in every branch; False when refused."""
+        lineage = sequence.lineage
+        parents = None if lineage is None else lineage.parents
+        hold = self.backend.extend(sequence.id, tokens, parents)
         self._usage = None
         if hold is None:
             return False
+        self._granted(sequence, hold)
+        if lineage is not None and parents is not None:
+            sequence.branches = len(parents)
+            lineage.parents = None
+        self.account.resized(sequence.id, hold.slots)
+        return True
+
+    def _granted(self, sequence: Sequence, hold: Hold) -> None:
         sequence.slots = hold.slots
         if hold.copies:
             self._copied = Copies(
                 self._copied.nbytes + hold.copied_bytes, self._copied.number + hold.copies
             )
-        self.account.resized(sequence.id, hold.slots)
-        return True
 
     def free(self, sequence: Sequence) -> None:
         """Gives back what the sequence holds."""
         self.backend.free(sequence.id, sequence.computed)
-        self.account.closed(sequence.id, sequence.computed)
+        self.account.closed(sequence.id, sequence.tokens)
         sequence.slots = 0
         self.frees += 1
         self._usage = None

@@ -41,6 +41,7 @@ def resolve_limits(config: Config, backend: Backend) -> Limits:
         max_live_tokens=engine.max_live_tokens,
         admit_whole_prompt=engine.admit_whole_prompt,
         on_oom=cast(Literal["queue", "fail"], engine.on_oom),
+        batching=cast(Literal["continuous", "static"], engine.batching),
     )
 
 

@@ -2,7 +2,8 @@
 
 Running sequences come first, in order of admission. One that cannot be given its next slot
 preempts the youngest, whose K and V are dropped and computed again later. Then waiting requests
-are admitted in order of arrival, as long as the token budget, the limits and memory allow.
+are admitted in order of arrival, as long as the token budget, the limits and memory allow. A
+sequence's branches run, wait and lose their memory together.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Literal
 
 from bench.engine.incidents import IncidentLog
 from bench.engine.kv_memory import KvMemory
+from bench.engine.lineage import Lineage
 from bench.engine.sequence import Sequence, Status
 
 End = Callable[[Sequence, Status, str | None], None]
@@ -21,7 +23,7 @@ End = Callable[[Sequence, Status, str | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a step and the running set may hold.
+    """What a step and the running set may hold; each branch of a sequence counts as one.
 
     With chunked prefill `token_budget` bounds all tokens of a step; with whole-prompt prefill it
     bounds the prompts admitted in one step, and decodes come on top. With `admit_whole_prompt` a
@@ -34,19 +36,24 @@ class Limits:
     max_live_tokens: int | None
     admit_whole_prompt: bool
     on_oom: Literal["queue", "fail"]
+    batching: Literal["continuous", "static"] = "continuous"
 
     @property
     def largest_step(self) -> tuple[int, int]:
-        """Most tokens and most sampled rows that a step can have."""
-        decodes = self.max_num_seqs if self.prefill == "whole" else 0
+        """Most tokens and most sampled rows that a step can have. Whole prompts and the padding of
+        static batches come on top of the budget."""
+        on_top = self.prefill == "whole" or self.batching == "static"
+        decodes = self.max_num_seqs if on_top else 0
         return self.token_budget + decodes, self.max_num_seqs
 
 
 @dataclass(slots=True)
 class Plan:
-    """A step's sequences, each with its `chunk` set."""
+    """A step's sequences, each with its `chunk` set, and those that have ended and are computed
+    all the same (static batches)."""
 
     sequences: list[Sequence] = field(default_factory=list)
+    padding: list[Sequence] = field(default_factory=list)
 
 
 class Scheduler:
@@ -57,12 +64,18 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.memory_bound = False
         self.preemptions = 0
+        self._branches = 0  # of running sequences, forked or not
         self._memory = memory
         self._limits = limits
         self._incidents = incidents
         self._end = end
         # Whose admission was refused, and `frees` then: no use in trying again before that moves.
         self._refused: tuple[int, int] | None = None
+
+    @property
+    def holders(self) -> list[Sequence]:
+        """Sequences that hold memory, in order of admission."""
+        return self.running
 
     def schedule(self, now: float) -> Plan:
         """Chooses the next step's work and takes the memory for it."""
@@ -81,14 +94,28 @@ class Scheduler:
         running, scheduled = self.running, plan.sequences
         while len(scheduled) < len(running) and budget > 0:
             sequence = running[len(scheduled)]
-            chunk = min(sequence.known - sequence.computed, budget)
-            needed = sequence.computed + chunk
-            if needed > sequence.slots and not self._extend(sequence, needed, now):
+            if sequence.lineage is None:
+                chunk = min(sequence.known - sequence.computed, budget)
+                grows = sequence.computed + chunk > sequence.slots
+            else:
+                chunk = self._branched_chunk(sequence, sequence.lineage, budget)
+                grows = True
+                if not chunk:
+                    break
+            if grows and not self._extend(sequence, sequence.computed + chunk, now):
                 continue
             sequence.chunk = chunk
-            budget -= chunk
+            budget -= chunk * sequence.branches
             scheduled.append(sequence)
         return budget if chunked else self._limits.token_budget
+
+    def _branched_chunk(self, sequence: Sequence, lineage: Lineage, budget: int) -> int:
+        """What each branch computes: up to the fork, and beyond it all of them the same."""
+        if sequence.computed < lineage.trunk:
+            return min(sequence.uncomputed, budget)
+        if sequence.branches == 1:
+            lineage.fork()
+        return min(sequence.uncomputed, min(budget, self._limits.token_budget) // lineage.width)
 
     def _extend(self, sequence: Sequence, tokens: int, now: float) -> bool:
         """Makes room, at the cost of younger sequences; False when `sequence` itself had to go.
@@ -108,36 +135,46 @@ class Scheduler:
                 return False
         return True
 
-    def _admit(self, plan: Plan, budget: int, now: float) -> None:
+    def _admit(self, plan: Plan, budget: int, now: float) -> bool:
+        """Whether the tokens left were too few for the next in line."""
         whole = self._limits.prefill == "whole"
-        while self.waiting and budget > 0 and len(self.running) < self._limits.max_num_seqs:
+        while self.waiting and budget > 0:
             sequence = self.waiting[0]
+            if self._branches + sequence.request.branches > self._limits.max_num_seqs:
+                return False
             if self._waits_for_memory(sequence):
                 self.memory_bound = True
-                break
+                return False
             cached = self._memory.lookup(sequence)
-            chunk = sequence.known - cached
+            chunk = sequence.uncomputed - cached
             if not whole:
                 chunk = min(chunk, budget)
-            if chunk > budget or self._too_many_live_tokens(sequence):
-                break
+            if chunk > budget:
+                return True
+            if self._too_many_live_tokens(sequence):
+                return False
             if not self._reserve(sequence, cached + chunk, now):
                 if self.waiting and self.waiting[0] is sequence:
-                    break
+                    return False
                 continue  # it failed; the next one may fit
             self.waiting.popleft()
             self.running.append(sequence)
+            self._branches += sequence.request.branches
             if sequence.admitted_s is None:
                 sequence.admitted_s = now
             sequence.chunk = chunk
             budget -= chunk
-            plan.sequences.append(sequence)
+            if chunk:  # else all of its trunk was found
+                plan.sequences.append(sequence)
+        return bool(self.waiting) and budget == 0
 
     def _too_many_live_tokens(self, sequence: Sequence) -> bool:
         limit = self._limits.max_live_tokens
-        if limit is None or not self.running:
+        if limit is None:
             return False
-        return sum(other.known for other in self.running) + sequence.known > limit
+        holders = self.holders
+        live = sum(other.known * other.request.branches for other in holders)
+        return bool(holders) and live + sequence.known * sequence.request.branches > limit
 
     def _waits_for_memory(self, sequence: Sequence) -> bool:
         """Whether the sequence was refused and nothing was freed since."""
@@ -163,22 +200,30 @@ class Scheduler:
 
     def preempt(self, sequence: Sequence) -> None:
         """Drops the sequence's K and V and puts it first in line, to be computed again."""
-        self.running.remove(sequence)
-        self._memory.free(sequence)
-        sequence.computed = 0
-        sequence.preemptions += 1
+        self._leave(sequence)
+        sequence.restart()
         self.preemptions += 1
         self.waiting.appendleft(sequence)
 
     def fail(self, sequence: Sequence, cause: str) -> None:
         """Ends a running sequence for want of memory."""
-        self.release(sequence)
+        self._leave(sequence)
         self._end(sequence, Status.FAILED, cause)
 
-    def release(self, sequence: Sequence) -> None:
+    def finish(self, finished: list[Sequence], end_s: float) -> list[Sequence]:
+        """Sequences gave their last token: those whose requests end now, their memory freed."""
+        for sequence in finished:
+            self._leave(sequence)
+        return finished
+
+    def cancel(self, sequence: Sequence) -> None:
         """Takes a sequence out, wherever it is, and frees what it holds."""
         if sequence.slots:
-            self.running.remove(sequence)
-            self._memory.free(sequence)
+            self._leave(sequence)
         else:
             self.waiting.remove(sequence)
+
+    def _leave(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._branches -= sequence.request.branches
+        self._memory.free(sequence)

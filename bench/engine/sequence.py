@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from backends.base import Demand, TokenIds
+from bench.engine.lineage import Lineage
 from workloads.base import Request
 
 
@@ -23,11 +24,13 @@ class Sequence:
 
     `known` tokens have ids (the prompt and what was generated), `computed` of them have K and V,
     and `slots` is the room held. A sequence decodes when one known token is left to compute.
-    `chunk` is what the current step computes.
+    `chunk` is what the current step computes. All of them but `slots` are of each branch: one at
+    first, as many as the request asks for after `lineage` says so.
     """
 
     __slots__ = (
         "admitted_s",
+        "branches",
         "cached_tokens",
         "chunk",
         "computed",
@@ -39,6 +42,7 @@ class Sequence:
         "known",
         "last_step",
         "last_token_s",
+        "lineage",
         "preemptions",
         "request",
         "sent_s",
@@ -48,7 +52,11 @@ class Sequence:
     def __init__(self, request: Request, sent_s: float, token_ids: TokenIds | None = None) -> None:
         self.request = request
         self.demand = Demand(
-            request.prompt_tokens, request.output_tokens, token_ids, request.cache_salt
+            request.prompt_tokens,
+            request.output_tokens,
+            token_ids,
+            request.cache_salt,
+            request.branches,
         )
         self.sent_s = sent_s
         self.known = request.prompt_tokens
@@ -56,6 +64,8 @@ class Sequence:
         self.generated = 0
         self.slots = 0
         self.chunk = 0
+        self.branches = 1
+        self.lineage = Lineage(request) if request.branches > 1 else None
         self.preemptions = 0
         self.cached_tokens = 0  # found in the cache at the first admission
         self.admitted_s: float | None = None
@@ -68,3 +78,30 @@ class Sequence:
     @property
     def id(self) -> int:
         return self.request.request_id
+
+    @property
+    def tokens(self) -> int:
+        """Live tokens of all branches, those that they share counted for each."""
+        return self.computed * self.branches
+
+    @property
+    def uncomputed(self) -> int:
+        """Tokens to compute before the sequence forks, if it will, or to its end."""
+        known = self.known
+        if self.lineage is not None and self.computed < self.lineage.trunk:
+            known = min(known, self.lineage.trunk)
+        return known - self.computed
+
+    def arrived_at_once(self, end_s: float) -> None:
+        """The client got the whole answer at `end_s`: there are no gaps between its tokens."""
+        self.first_token_s = self.last_token_s = end_s
+        self.first_step = self.last_step
+        self.gaps.clear()
+
+    def restart(self) -> None:
+        """Its memory is gone: what is known is computed again."""
+        self.computed = 0
+        self.branches = 1
+        self.preemptions += 1
+        if self.lineage is not None:
+            self.lineage.parents = None

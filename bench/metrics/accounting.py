@@ -22,7 +22,7 @@ class HasTokens(Protocol):
     @property
     def id(self) -> int: ...
     @property
-    def computed(self) -> int: ...
+    def tokens(self) -> int: ...
 
 
 class _Span:
@@ -80,6 +80,7 @@ class MemoryAccount:
         self.time_s = 0.0
         self.held_byte_s = 0.0
         self.token_byte_s = 0.0
+        self.shared_byte_s = 0.0
         self.samples: list[Split] = []
         self._holds: dict[int, _Hold] = {}
 
@@ -120,6 +121,7 @@ class MemoryAccount:
         self.time_s += duration_s
         self.held_byte_s += usage.held * duration_s
         self.token_byte_s += token_bytes * duration_s
+        self.shared_byte_s += usage.shared * duration_s
         if not memory_bound:
             return
         bound = self.bound
@@ -134,7 +136,7 @@ class MemoryAccount:
         for sequence in running:
             span = holds[sequence.id].span
             span.time_s += duration_s
-            span.token_s += sequence.computed * duration_s
+            span.token_s += sequence.tokens * duration_s
 
     def sample(self, running: Iterable[HasTokens]) -> int:
         """Notes what each hold has unfilled now; returns the sample's number, from 0."""
@@ -142,7 +144,7 @@ class MemoryAccount:
         self.samples.append(Split())
         for sequence in running:
             hold = self._holds[sequence.id]
-            hold.seen.append((number, hold.span.slots, sequence.computed))
+            hold.seen.append((number, hold.span.slots, sequence.tokens))
         return number
 
     def settled(self) -> int:

@@ -52,6 +52,7 @@ class Recorder:
                 "prompt_tokens": request.prompt_tokens,
                 "output_tokens": request.output_tokens,
                 "generated_tokens": sequence.generated,
+                "branches": request.branches,
                 "scheduled_s": request.scheduled_s,
                 "sent_s": sequence.sent_s,
                 "admitted_s": sequence.admitted_s,
@@ -80,7 +81,7 @@ class Recorder:
         engine, account = self._engine, self._engine.account
         token_bytes = account.token_bytes
         usage = engine.memory.usage()
-        unfilled = sum(sequence.slots - sequence.computed for sequence in engine.running)
+        unfilled = sum(sequence.slots - sequence.tokens for sequence in engine.running)
         self._sample_times.append(step.end_s)
         account.sample(engine.running)
         self._timeline.add(

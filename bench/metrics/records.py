@@ -21,6 +21,7 @@ REQUESTS = pa.schema(
         ("prompt_tokens", pa.int64()),
         ("output_tokens", pa.int64()),
         ("generated_tokens", pa.int64()),
+        ("branches", pa.int64()),
         ("scheduled_s", pa.float64()),
         ("sent_s", pa.float64()),
         ("admitted_s", pa.float64()),

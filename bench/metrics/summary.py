@@ -34,6 +34,7 @@ def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
         },
         "preemptions": engine.preemptions,
         "prefix_cache": prefix_cache(engine),
+        "sharing": sharing(engine.account),
         "memory_bound": memory_bound(engine.account, simulated_s),
         "held_waste": held_waste(engine.account),
         "incidents": engine.incidents.count,
@@ -48,8 +49,8 @@ def request_counts(statuses: pd.Series[str], sent: int) -> dict[str, int]:
 
 
 def throughput(completed: pd.DataFrame, simulated_s: float) -> dict[str, float | None]:
-    """Of completed requests, a second of the whole run."""
-    output = int(completed["generated_tokens"].sum())
+    """Of completed requests, all their branches, a second of the whole run."""
+    output = int((completed["generated_tokens"] * completed["branches"]).sum())
     total = output + int(completed["prompt_tokens"].sum())
     return {
         "requests_per_s": _ratio(len(completed), simulated_s),
@@ -90,6 +91,13 @@ def prefix_cache(engine: Engine) -> dict[str, Any] | None:
         return None
     counts = engine.memory.prefix_cache
     return counts.summary(backend.evicted_blocks, backend.block_tokens)
+
+
+def sharing(account: MemoryAccount) -> dict[str, float | None]:
+    """`saved`: shared / (held + shared) over the whole run: the part of what sequences would hold
+    without sharing that they need not (PagedAttention, section 6.3)."""
+    whole = account.held_byte_s + account.shared_byte_s
+    return {"saved": _ratio(account.shared_byte_s, whole)}
 
 
 def held_waste(account: MemoryAccount) -> float | None:

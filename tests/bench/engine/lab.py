@@ -58,8 +58,10 @@ class RecordingBackend:
             "reserve", sequence, self.backend.reserve(sequence, tokens, room, demand)
         )
 
-    def extend(self, sequence: int, tokens: int) -> Hold | None:
-        return self._noted("extend", sequence, self.backend.extend(sequence, tokens))
+    def extend(
+        self, sequence: int, tokens: int, parents: Sequence[int] | None = None
+    ) -> Hold | None:
+        return self._noted("extend", sequence, self.backend.extend(sequence, tokens, parents))
 
     def free(self, sequence: int, computed: int = 0) -> None:
         self.backend.free(sequence, computed)
@@ -148,8 +150,8 @@ class Lab:
 
     _sent = 0
 
-    def add(self, prompt_tokens: int, output_tokens: int) -> EngineSequence:
-        request = Request(self._sent, self.now, prompt_tokens, output_tokens)
+    def add(self, prompt_tokens: int, output_tokens: int, **more: Any) -> EngineSequence:
+        request = Request(self._sent, self.now, prompt_tokens, output_tokens, **more)
         self._sent += 1
         return self.engine.add(request, self.now)
 

@@ -15,7 +15,7 @@ STEP_S = 2.0
 
 class Live(NamedTuple):
     id: int
-    computed: int
+    tokens: int
 
 
 class Books:
@@ -27,7 +27,7 @@ class Books:
     def step(self, slots: int, *live: Live, bound: bool = True, rounding: int = 0) -> None:
         """All sequences together hold `slots` slots; memory-bound unless said otherwise."""
         usage = Usage(held=slots, rounding=rounding, cached=0, free=100 - slots - rounding)
-        tokens = sum(sequence.computed for sequence in live)
+        tokens = sum(sequence.tokens for sequence in live)
         self.account.observe(live, STEP_S, usage, tokens, len(live), bound)
         self.account.sample(live)
 

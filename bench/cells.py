@@ -30,7 +30,8 @@ from bench.report.results import load_runs
 
 MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed",
            "backends.paged", "backends.paged_prefix",
-           "workloads.mixed", "workloads.trace")  # fmt: skip
+           "workloads.mixed", "workloads.multi_turn", "workloads.retrieval",
+           "workloads.survivors.scores", "workloads.trace")  # fmt: skip
 """Imported once, before runs are forked."""
 
 FAILED, INTERRUPTED = 1, 130

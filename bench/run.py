@@ -228,10 +228,18 @@ def _full_key(error: InstantiationException) -> str:
 
 
 def _count(requests: Iterator[Request], stop_after_s: float | None) -> int:
-    """How many requests will be sent, MOST_COUNTED for that many or more."""
+    """How many requests will be sent, MOST_COUNTED for that many or more. Later turns count, though
+    those of sessions that are cut off by the end are not known before."""
     end_s = float("inf") if stop_after_s is None else stop_after_s
     sent = takewhile(lambda request: request.scheduled_s < end_s, requests)
-    return sum(1 for _ in islice(sent, MOST_COUNTED))
+    turns = (turn for request in sent for turn in _turns(request))
+    return sum(1 for _ in islice(turns, MOST_COUNTED))
+
+
+def _turns(request: Request | None) -> Iterator[Request]:
+    while request is not None:
+        yield request
+        request = request.next_turn
 
 
 def _start_allocator() -> None:

@@ -74,7 +74,7 @@ class TraceFile:
     def _rows_from_zero(self) -> Iterator[TraceRow]:
         first_ns = previous_ns = None
         try:
-            for row in self._format.rows(_lines(self.path)):
+            for row in self._format.rows(numbered_lines(self.path)):
                 if previous_ns is not None and row.time_ns < previous_ns:
                     raise self._backwards(row, previous_ns)
                 previous_ns = row.time_ns
@@ -99,12 +99,12 @@ class TraceFile:
         return by_name(name) if name != "auto" else self._recognise(setting)
 
     def _recognise(self, setting: str) -> TraceFormat:
-        first_line = _first_line(self.path)
-        found = recognise(first_line)
+        line = first_line(self.path)
+        found = recognise(line)
         if found is None:
             known = "; ".join(f"{each.name}: {each.expects}" for each in FORMATS)
             raise WorkloadError(
-                f"{self.path}: the format is not known from its first line {first_line[:60]!r} "
+                f"{self.path}: the format is not known from its first line {line[:60]!r} "
                 f"({known}); convert the file, or name its format with {setting}."
             )
         return found
@@ -129,7 +129,7 @@ def find_trace(setting: str, path: str | None) -> Path:
     )
 
 
-def _lines(path: Path) -> Iterator[Line]:
+def numbered_lines(path: Path) -> Iterator[Line]:
     """Numbered lines without their ends (LF, CRLF or CR), blank ones left out."""
     with path.open(encoding="utf-8-sig", errors="backslashreplace") as file:
         for number, line in enumerate(file, 1):
@@ -137,7 +137,7 @@ def _lines(path: Path) -> Iterator[Line]:
                 yield number, stripped
 
 
-def _first_line(path: Path) -> str:
+def first_line(path: Path) -> str:
     """The first line that is not blank, from the file's first MiB; an empty file is an error."""
     try:
         with path.open(encoding="utf-8-sig", errors="backslashreplace") as file:

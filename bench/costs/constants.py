@@ -25,7 +25,8 @@ class CostConstants:
 
     Efficiencies are shares of the data sheet's peak. The factor on paged attention's time with
     blocks of b tokens is 1 + paged_attention_fixed + paged_attention_block_tokens / b.
-    elementwise_overhead_share is a share of the GPU's operator_overhead_us.
+    elementwise_overhead_share is a share of the GPU's operator_overhead_us. step_overhead_us is
+    what an engine step takes beyond its operators, whatever is in it.
 
     Raises SettingError if a constant is negative, or an efficiency 0 or above 1.
     """
@@ -47,6 +48,7 @@ class CostConstants:
     cu_mem_map_us: float
     cu_mem_unmap_us: float
     cu_mem_set_access_us: float
+    step_overhead_us: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

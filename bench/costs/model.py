@@ -87,6 +87,7 @@ class CostModel:
         self._elementwise_s = self._operator_s * constants.elementwise_overhead_share
         self._elementwise_token_bytes = elementwise_token_bytes(shape, kv_dtype, tensor_parallel)
         self._driver_call_s = constants.driver_call_s()
+        self._step_s = constants.step_overhead_us * 1e-6
         self._paged_factor = _paged_factor(constants, kv_block_tokens)
         query_elements = shape.layers * shape.heads * shape.head_dim // tensor_parallel
         self._pair_flops = 4 * query_elements
@@ -105,10 +106,11 @@ class CostModel:
         by_sampled = self._by_sampled.get(sampled)
         if by_sampled is None:
             by_sampled = self._by_sampled[sampled] = sum(self._sampled_parts(sampled).values())
-        return by_tokens + by_sampled + self._attention_s(batch)
+        return by_tokens + by_sampled + self._attention_s(batch) + self._step_s
 
     def step_parts(self, batch: StepWork) -> dict[str, float]:
-        """Seconds of one step by part; `overhead` is that of every operator's launch."""
+        """Seconds of one step by part; `overhead` is that of every operator's launch, `step` what
+        a step takes beyond its operators."""
         token_parts = self._token_parts(batch.tokens)
         sampled_parts = self._sampled_parts(batch.sampled)
         return {
@@ -118,6 +120,7 @@ class CostModel:
             "all_reduce": token_parts["all_reduce"] + sampled_parts["all_reduce"],
             "elementwise": token_parts["elementwise"],
             "overhead": token_parts["overhead"] + sampled_parts["overhead"],
+            "step": self._step_s,
         }
 
     def layer_operator_s(self, tokens: int) -> dict[str, float]:

@@ -14,6 +14,8 @@ from backends.bucketed import Bucketed
 from backends.contiguous import Contiguous
 from backends.paged import Paged
 from backends.paged_prefix import PagedPrefix
+from backends.paged_radix import PagedRadix
+from backends.vmm import Vmm
 
 MAX_MODEL_LEN = 512
 LAYERS = 2
@@ -32,9 +34,16 @@ STRATEGIES: dict[str, Callable[[], Backend]] = {
     "bucketed_own": lambda: Bucketed(buckets=[48, 100, 333]),
     "paged_prefix": lambda: PagedPrefix(),
     "paged_prefix_8": lambda: PagedPrefix(block_size=8, watermark=0.1),
+    "paged_radix": lambda: PagedRadix(),
+    "paged_radix_1": lambda: PagedRadix(block_size=1, watermark=0.1),
+    "paged_radix_whole": lambda: PagedRadix(partial_blocks=False),
     "paged": lambda: Paged(),
     "paged_1": lambda: Paged(block_size=1),
     "paged_watermark": lambda: Paged(block_size=32, watermark=0.1),
+    "vmm": lambda: Vmm(),
+    "vmm_unmap": lambda: Vmm(reclaim="unmap"),
+    "vmm_sequence": lambda: Vmm(layout="sequence"),
+    "vmm_sequence_unmap": lambda: Vmm(layout="sequence", reclaim="unmap"),
 }
 
 # The second budget is no whole number of anything: slots, blocks, pages.
@@ -60,6 +69,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("reserve"), st.integers(1, 300), st.integers(1, 200)),
         st.tuples(st.just("extend"), st.integers(0, 20), st.integers(1, 60)),
+        st.tuples(st.just("fork"), st.integers(0, 20), st.integers(0, 3**3 - 1)),
         st.tuples(st.just("free"), st.integers(0, 20), st.just(0)),
     ),
     max_size=40,
@@ -93,36 +103,61 @@ class _Model:
     def __init__(self) -> None:
         self.slots: dict[int, int] = {}
         self.tokens: dict[int, int] = {}
-        self.final: dict[int, int] = {}
+        self.demand: dict[int, Demand] = {}
+        self.branches: dict[int, int] = {}
 
     def reserve(self, backend: Backend, number: int, prompt: int, output: int) -> None:
-        demand = Demand(prompt, output, _token_ids(number, output))
+        demand = Demand(prompt, output, _token_ids(number, output), branches=1 + number % 3)
         hold = backend.reserve(number, max(1, prompt // 2), prompt, demand)
         if hold is None:
-            assert self.slots or not backend.fits(Demand(MAX_MODEL_LEN, 1)), "refused when empty"
+            assert self.slots or not backend.fits(Demand(MAX_MODEL_LEN, 1, branches=3))
             return
-        assert prompt // 2 <= hold.slots <= MAX_MODEL_LEN + 64
+        assert prompt // 2 <= hold.slots <= (MAX_MODEL_LEN + 64) * demand.branches
         self.slots[number] = hold.slots
         self.tokens[number] = max(1, prompt // 2)
-        self.final[number] = prompt + output - 1
+        self.demand[number] = demand
+        self.branches[number] = 1
 
     def extend(self, backend: Backend, number: int, which: int, more: int) -> None:
         sequence = self._pick(which)
+        if sequence is not None:
+            self._extend(backend, sequence, more, None)
+
+    def fork(self, backend: Backend, number: int, which: int, choice: int) -> None:
+        """Into all the branches that were asked for, or a step of beam search."""
+        sequence = self._pick(which)
         if sequence is None:
             return
-        tokens = min(self.tokens[sequence] + more, self.final[sequence], MAX_MODEL_LEN)
-        hold = backend.extend(sequence, tokens)
-        if hold is not None:
-            assert tokens <= hold.slots
-            moved = hold.slots > self.slots[sequence] and backend.block_tokens is None
-            assert hold.copied_bytes == (self.slots[sequence] * TOKEN_BYTES if moved else 0)
-            self.slots[sequence], self.tokens[sequence] = hold.slots, tokens
+        now = self.branches[sequence]
+        children = range(self.demand[sequence].branches)
+        self._extend(backend, sequence, 1, [choice // 3**child % 3 % now for child in children])
+
+    def _extend(
+        self, backend: Backend, sequence: int, more: int, parents: list[int] | None
+    ) -> None:
+        final = min(self.demand[sequence].final_tokens, MAX_MODEL_LEN)
+        written = self.tokens[sequence]
+        tokens = max(written, min(written + more, final))
+        hold = backend.extend(sequence, tokens, parents)
+        if hold is None:
+            return
+        branches = self.branches[sequence] = len(parents or range(self.branches[sequence]))
+        assert tokens * branches <= hold.slots
+        moved = hold.slots > self.slots[sequence] and backend.block_tokens is None
+        forked = branches - len(set(parents or range(branches)))
+        assert (hold.copied_bytes > 0) == (hold.copies > 0)
+        assert moved or forked or not hold.copied_bytes
+        assert hold.copied_bytes <= (branches * hold.slots if moved else forked * written) * (
+            TOKEN_BYTES * (backend.block_tokens or 1)
+        )
+        self.slots[sequence], self.tokens[sequence] = hold.slots, tokens
 
     def free(self, backend: Backend, number: int, which: int, unused: int) -> None:
         sequence = self._pick(which)
         if sequence is not None:
             backend.free(sequence, self.tokens[sequence])
-            del self.slots[sequence], self.tokens[sequence], self.final[sequence]
+            for books in (self.slots, self.tokens, self.demand, self.branches):
+                del books[sequence]
 
     def _pick(self, which: int) -> int | None:
         return sorted(self.slots)[which % len(self.slots)] if self.slots else None
@@ -139,7 +174,7 @@ def _check(backend: Backend, budget: int, model: _Model) -> None:
     backend.check_integrity()
     usage = backend.usage()
     assert min(usage) >= 0, usage
-    assert usage.shared == 0 or backend.caches_prefixes
+    assert usage.shared == 0 or backend.block_tokens is not None
     assert usage.held + usage.shared == sum(model.slots.values()) * TOKEN_BYTES
     assert usage.held + usage.rounding + usage.cached + usage.free == budget, usage
 

@@ -141,3 +141,30 @@ def test_unknown_choices_are_refused(settings: dict[str, str], sentence: str) ->
 def test_buckets_that_cannot_be_are_refused(buckets: object) -> None:
     with pytest.raises(BackendError, match=r"backend\.buckets="):
         Bucketed(buckets=buckets)  # type: ignore[arg-type]
+
+
+def test_branches_have_buffers_from_the_start_and_a_fork_copies_what_is_written() -> None:
+    backend = started(Contiguous(layout="sequence"), slots=600, max_model_len=100)
+    demand = Demand(30, 20, branches=3)
+    assert backend.reserve(0, 30, 30, demand) == Hold(3 * 100)
+    assert backend.extend(0, 31, (0, 0, 0)) == Hold(300, 2 * 30 * TOKEN_BYTES, copies=2)
+    assert backend.extend(0, 32) == Hold(300)
+    assert backend.extend(0, 33, (0, 2, 2)) == Hold(300, 32 * TOKEN_BYTES, copies=1)
+    assert backend.extend(0, 34, (2, 1, 0)) == Hold(300), "names change, not memory"
+    backend.check_integrity()
+    backend.free(0)
+    assert backend.usage().held == 0
+
+
+def test_branches_that_outgrow_their_buckets_are_copied_straight_to_longer_ones() -> None:
+    backend = started(Bucketed(layout="sequence"), slots=800)
+    backend.reserve(0, 128, 128, Demand(128, 20, branches=2))
+    assert backend.extend(0, 129, (0, 0)) == Hold(2 * 256, 2 * 128 * TOKEN_BYTES, copies=2)
+
+
+def test_a_group_that_does_not_fit_takes_nothing() -> None:
+    backend = started(Contiguous(layout="sequence"), slots=250, max_model_len=100)
+    assert backend.reserve(0, 30, 30, Demand(30, 20, branches=3)) is None
+    assert backend.usage().held == 0
+    assert not backend.fits(Demand(30, 20, branches=3))
+    assert backend.fits(Demand(30, 20, branches=2))

@@ -114,3 +114,67 @@ def test_a_block_size_that_cannot_be_is_refused(block_size: object) -> None:
 def test_a_watermark_that_cannot_be_is_refused(watermark: object) -> None:
     with pytest.raises(BackendError, match=r"backend\.watermark=.*from 0 up to 1"):
         Paged(watermark=watermark)  # type: ignore[arg-type]
+
+
+def forked(tokens: int, parents: tuple[int, ...] = (0, 0)) -> Paged:
+    """One sequence of `tokens` tokens, forked and each branch given room for one more."""
+    backend = started()
+    demand = Demand(tokens, 20, branches=len(parents))
+    assert backend.reserve(0, tokens, tokens, demand) is not None
+    assert backend.extend(0, tokens + 1, parents) is not None
+    return backend
+
+
+def tables(backend: Paged, branches: int = 2) -> list[list[int]]:
+    return [backend.block_table(0, branch) for branch in range(branches)]
+
+
+def test_a_fork_copies_the_last_block_alone_and_only_if_it_is_partial() -> None:
+    backend = started()
+    backend.reserve(0, 40, 40, Demand(40, 20, branches=2))  # 1 2 3
+    copied = 16 * TOKEN_BYTES
+    assert backend.extend(0, 41, (0, 0)) == Hold(2 * 48, copied_bytes=copied, copies=1)
+    assert tables(backend) == [[1, 2, 4], [1, 2, 3]]
+    assert tables(forked(32)) == [[1, 2, 3], [1, 2, 4]]
+
+
+def test_blocks_that_branches_share_are_counted_once_and_told_apart() -> None:
+    usage = forked(40).usage()
+    block = 16 * TOKEN_BYTES
+    assert (usage.held, usage.shared, usage.free) == (4 * block, 2 * block, 6 * block)
+
+
+def test_a_beam_that_is_dropped_gives_back_what_was_its_own() -> None:
+    backend = forked(40, (0, 0, 0))
+    assert tables(backend, 3) == [[1, 2, 4], [1, 2, 5], [1, 2, 3]]
+    backend.extend(0, 42, (1, 1, 1))  # the tables of 0 and 2 are gone, their blocks used anew
+    first, second, third = tables(backend, 3)
+    assert first[:2] == second[:2] == third[:2] == [1, 2]
+    assert len({first[2], second[2], third[2]}) == 3
+    assert 5 in (first[2], second[2], third[2])
+    assert backend.usage().held == 5 * 16 * TOKEN_BYTES
+    backend.check_integrity()
+
+
+def test_a_refused_fork_changes_nothing() -> None:
+    backend = forked(40)  # 4 of 10 blocks
+    backend.reserve(1, 80, 80, ANY)  # 5 more
+    before, usage = tables(backend), backend.usage()
+    assert backend.extend(0, 49, (1, 1)) is None, "two blocks, a copy, and one comes back"
+    assert (tables(backend), backend.usage()) == (before, usage)
+    backend.check_integrity()
+    assert backend.extend(0, 48, (1, 1)) is not None, "a copy of the last block, and one comes back"
+
+
+def test_freeing_a_forked_sequence_frees_every_block_once() -> None:
+    backend = forked(40, (0, 0, 0))
+    backend.free(0)
+    assert backend.usage().free == 10 * 16 * TOKEN_BYTES
+    backend.check_integrity()
+
+
+def test_room_for_branches_counts_the_prompts_full_blocks_once() -> None:
+    backend = started()  # 10 blocks; the final 81 tokens take 2 + 2 x 4
+    assert backend.fits(Demand(32, 50, branches=2))
+    assert not backend.fits(Demand(31, 51, branches=2))
+    assert not backend.fits(Demand(32, 50, branches=3))

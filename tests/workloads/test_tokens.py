@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.base import Request, Segment, Source, WorkloadError
-from workloads.tokens import prompt_ids
+from workloads.tokens import output_ids, prompt_ids
 
 
 def make_request(
@@ -75,6 +75,60 @@ def test_the_first_token_is_split_mix_64_by_hand() -> None:
     key = mix(mix(9) ^ 0x13198A2E03707344)
     expected = [mix((key + n * 0x9E3779B97F4A7C15) % 2**64) % 32_000 for n in (1, 2, 3)]
     assert prompt_ids(make_request(9, tokens=3), 32_000).tolist() == expected
+
+
+def test_a_turn_starts_with_exactly_the_turn_before_and_its_answer() -> None:
+    system = Segment(Source.SHARED, 1, 40)
+    first = Request(7, 0.0, 100, 30, prefix=(system,))
+    said = (system, Segment(Source.PROMPT, 7, 60), Segment(Source.OUTPUT, 7, 30))
+    second = Request(8, 0.0, 150, 5, prefix=said)
+    before = [*prompt_ids(first, 32_000), *output_ids(first, 32_000)]
+    ids = prompt_ids(second, 32_000).tolist()
+    assert ids[:130] == before
+    assert ids[130:] == prompt_ids(Request(8, 0.0, 20, 5), 32_000).tolist()
+
+
+def test_a_shorter_shared_segment_is_the_start_of_a_longer_one() -> None:
+    short, long = (
+        Request(0, 0.0, 500, 1, prefix=(Segment(Source.SHARED, 6, tokens),)) for tokens in (70, 90)
+    )
+    assert common_tokens(short, long) == 70
+
+
+def test_a_prompt_shorter_than_its_prefix_is_cut_in_the_segment_where_it_ends() -> None:
+    segments = (Segment(Source.SHARED, 6, 70), Segment(Source.SHARED, 7, 90))
+    whole, cut = (Request(0, 0.0, tokens, 1, prefix=segments) for tokens in (160, 100))
+    assert common_tokens(whole, cut) == len(prompt_ids(cut, 32_000)) == 100
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(Source), st.integers(0, 2**63 - 1), st.integers(0, 60)),
+        max_size=6,
+    ),
+    st.integers(0, 50),
+)
+def test_a_prompt_is_its_segments_one_after_another(
+    parts: list[tuple[Source, int, int]], own: int
+) -> None:
+    segments = tuple(Segment(*part) for part in parts)
+    total = sum(segment.tokens for segment in segments) + own
+    expected: list[int] = []
+    for segment in segments:
+        alone = Request(0, 0.0, segment.tokens, 1, prefix=(segment,))
+        expected += prompt_ids(alone, 32_000).tolist()
+    expected += prompt_ids(Request(3, 0.0, own, 1), 32_000).tolist()
+    assert prompt_ids(Request(3, 0.0, total, 1, prefix=segments), 32_000).tolist() == expected
+
+
+def test_an_answer_a_prompt_and_a_shared_text_of_the_same_number_share_nothing() -> None:
+    streams = [
+        prompt_ids(Request(0, 0.0, 200, 1, prefix=(Segment(source, 9, 200),)), 32_000)
+        for source in Source
+    ]
+    for one, other in itertools.combinations(streams, 2):
+        assert (one == other).sum() <= 2  # 200 chances of 1 in 32,000
+    assert output_ids(Request(9, 0.0, 1, 200), 32_000).tolist() == streams[2].tolist()
 
 
 def test_a_vocabulary_of_one_token_is_refused() -> None:

@@ -22,6 +22,28 @@ class Lengths(Protocol):
         ...
 
 
+@runtime_checkable
+class Pairs(Protocol):
+    """Lengths of prompts and outputs that belong together, each at least 1 token."""
+
+    longest_prompt_tokens: int
+
+    def draw(
+        self, rng: np.random.Generator, size: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Prompts and outputs of `size` independent pairs. Two draws in a row give what one draw
+        of both would."""
+        ...
+
+
+def check_lengths(setting: str, value: Any) -> Lengths:
+    """`value`, or WorkloadError unless it is a distribution of lengths."""
+    if not isinstance(value, Lengths):
+        one = f"{{_target_: workloads.lengths.fixed.FixedLength, tokens: {value}}}"
+        raise refusal(setting, value, "a distribution of lengths", f"for one length: {one}")
+    return value
+
+
 def whole_tokens(lengths: NDArray[np.float64], least: int, most: int) -> NDArray[np.int64]:
     """Rounded to whole tokens and clipped: what lies outside is moved to the nearest bound, so
     the mean moves by what was cut. The result's mean is the sum over n of P(length >= n)."""

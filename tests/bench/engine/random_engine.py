@@ -101,6 +101,9 @@ class Watch:
         self.usages: list[Any] = []
         self.settled: list[Split] = []
         self.token_times: dict[int, list[float]] = {}
+        self.branched: dict[int, int] = {}  # preemptions before those with several branches
+        self.preempted_with_branches = 0
+        self.cancelled_with_branches = 0
         lab.engine.on_step = self.on_step
 
     def on_step(self, step: Step) -> None:
@@ -110,6 +113,10 @@ class Watch:
         engine = self.lab.engine
         for sequence in engine.running:
             hold = sequence.id, sequence.preemptions
+            if self.branched.pop(sequence.id, sequence.preemptions) < sequence.preemptions:
+                self.preempted_with_branches += 1
+            if sequence.branches > 1:
+                self.branched[sequence.id] = sequence.preemptions
             self.rows.append(Row(number, hold, sequence.slots, sequence.tokens))
             times = self.token_times.setdefault(sequence.id, [])
             times += [step.end_s] * (sequence.generated - len(times))
@@ -192,6 +199,7 @@ def life(lab: Lab, watch: Watch, planned: list[Planned], stop_after: int | None)
         ended = {end.sequence.id for end in lab.ends}
         for sequence, plan in zip(sequences, arrivals, strict=False):
             if plan.leaves_after_steps == steps and sequence.id not in ended:
+                watch.cancelled_with_branches += sequence.branches > 1
                 engine.cancel(sequence, lab.now)
                 watch.check_memory()
         if stop_after is not None and steps >= stop_after:
@@ -322,7 +330,12 @@ def _check_shares(lab: Lab, watch: Watch, unfilled: Split) -> None:
 
 
 def check_random_engine(
-    name: str, device: str, examples: int, *, slack_bytes: int | None = None
+    name: str,
+    device: str,
+    examples: int,
+    *,
+    slack_bytes: int | None = None,
+    derandomize: bool = False,
 ) -> Counter[str]:
     """Random lives of one strategy; returns how often what happened, over all examples.
 
@@ -332,10 +345,15 @@ def check_random_engine(
     seen: Counter[str] = Counter()
     trace = record(SHAPE, 1) if device == "cuda" else None
 
-    # Examples share an allocator: one that is run again may find it otherwise, so none is shrunk.
-    phases = [Phase.generate]
-
-    @settings(max_examples=examples, deadline=None, database=None, phases=phases)
+    # Examples share an allocator: one that is run again may find it otherwise. And they are long:
+    # none is shrunk.
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        derandomize=derandomize,
+    )
     @given(
         planned=plans,
         prefill=st.one_of(chunked, whole),
@@ -372,6 +390,9 @@ def check_random_engine(
             lab.backend.check_integrity()
         seen.update(end.status.value for end in lab.ends)
         seen["preemptions"] += lab.engine.preemptions
+        seen["preempted with branches"] += watch.preempted_with_branches
+        seen["cancelled with branches"] += watch.cancelled_with_branches
+        seen["shared"] += sum(usage.shared > 0 for usage in watch.usages)
         seen["memory_bound"] += sum(step.memory_bound for step in lab.steps)
         kinds = Counter(incident["kind"] for incident in lab.engine.incidents.drain())
         seen.update(kinds)

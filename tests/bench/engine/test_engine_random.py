@@ -26,6 +26,13 @@ def test_books_agree_after_every_step_in_host_memory(strategy: str) -> None:
     check_random_engine(strategy, "cpu", examples=15)
 
 
+def test_random_lives_meet_what_is_rare() -> None:
+    """Branches that share blocks are preempted, and cancelled; the lives are the same each time."""
+    seen = check_random_engine("paged", "cpu", examples=60, derandomize=True)
+    rare = ("shared", "preempted with branches", "cancelled with branches", "rejected", "failed")
+    assert min(seen[event] for event in rare) > 0, seen
+
+
 @pytest.mark.parametrize("alloc_conf", ["", EXPANDABLE], ids=["segments", "expandable"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_books_agree_after_every_step_in_the_caching_allocator(

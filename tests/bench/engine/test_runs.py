@@ -19,7 +19,8 @@ STATUSES = ["completed", "failed", "cancelled", "rejected", "unfinished"]
 
 # Minutes of chat at a load that memory cannot take; the clock stops with requests open.
 SMALL = (
-    "model=llama2_7b", "gpu=a100_40gb", "workload=chat", "workload.rate_rps=6",
+    "model=llama2_7b", "gpu=a100_40gb", "workload=mixed", "~workload.kinds.rag",
+    "~workload.kinds.code", "workload.kinds.chat.share=1", "workload.rate_rps=6",
     "workload.num_requests=400", "kv_budget=4GiB", "stop_after_s=90", "sample_interval_s=2",
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ from workloads.base import WorkloadError
 from workloads.lengths.base import Lengths
 from workloads.lengths.fixed import FixedLength
 from workloads.lengths.gamma import GammaLengths
+from workloads.lengths.geometric import GeometricLengths
 from workloads.lengths.lognormal import LognormalLengths
 from workloads.lengths.uniform import UniformLengths
 
@@ -21,6 +22,7 @@ ALL: list[Lengths] = [
     UniformLengths(min_tokens=10, max_tokens=20),
     LognormalLengths(mean_tokens=161.31, cv=1.3, min_tokens=4, max_tokens=1024),
     GammaLengths(mean_tokens=337.99, cv=0.876, max_tokens=1024),
+    GeometricLengths(mean_tokens=2.5, max_tokens=40),
 ]
 by_class = pytest.mark.parametrize("lengths", ALL, ids=lambda each: type(each).__name__)
 WITH_MEAN = pytest.mark.parametrize("kind", [LognormalLengths, GammaLengths])
@@ -70,6 +72,22 @@ def test_gamma_of_cv_one_is_exponential() -> None:
     assert np.median(drawn) == pytest.approx(1000 * math.log(2), rel=0.01)
 
 
+def test_geometric_ends_after_each_with_the_same_chance() -> None:
+    drawn = draw(ALL[4])
+    for length in (1, 2, 5):
+        longer, as_long = (drawn > length).sum(), (drawn >= length).sum()
+        # P(n > length | n >= length) = 1 - 1 / 2.5; 4 binomial deviations
+        assert longer / as_long == pytest.approx(0.6, abs=4 * math.sqrt(0.24 / as_long))
+    assert draw(GeometricLengths(mean_tokens=1, max_tokens=9)).max() == 1
+
+
+def test_geometric_lengths_are_cut_at_their_maximum() -> None:
+    drawn = draw(GeometricLengths(mean_tokens=3, max_tokens=3))
+    # P(n >= 3) = (2/3)^2; deviation 0.0011; 4 of them
+    assert (drawn == 3).mean() == pytest.approx(4 / 9, abs=0.0045)
+    assert drawn.max() == 3
+
+
 def test_uniform_gives_every_length_alike() -> None:
     counts = np.bincount(draw(ALL[1]))[10:]
     # 11 lengths; binomial standard deviation 129; 5 of them
@@ -93,6 +111,10 @@ def test_the_clip_moves_the_sharegpt_means_as_documented(
         (
             lambda: GammaLengths(mean_tokens=500, cv=1, max_tokens=100),
             "mean_tokens of gamma lengths is 500; it must be a number from 1 to 100 tokens",
+        ),
+        (
+            lambda: GeometricLengths(mean_tokens=0.5, max_tokens=9),
+            "mean_tokens of geometric lengths is 0.5; it must be a number from 1 to 9 tokens",
         ),
         (lambda: GammaLengths(mean_tokens=5, cv=0, max_tokens=10), "use FixedLength"),
         (

@@ -1,0 +1,105 @@
+"""What a figure is made with: its runs, made as `fragbench matrix` makes them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bench.cells import INTERRUPTED, Cell, check_cells, run_cells
+from bench.experiment import compose_cells
+from bench.paper.setups import SHAREGPT, Dataset
+from bench.report.results import Run, load_runs
+
+RUNS = "runs"
+QUICK_S = 120
+CV_FACTOR = "factor on the cv of lengths"
+DEFAULTS = ("device=virtual", "costs=sosp23")
+
+
+class Stopped(Exception):  # noqa: N818 - a wish, not an error
+    """The user stopped the runs of a figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run of a figure: the name of its folder and Hydra's overrides for it.
+
+    `rate_rps` and `spread` change what these compose: the workload's mean rate, and the factor on
+    the cv of its lengths. Points that differ in nothing else are composed once.
+    """
+
+    name: str
+    overrides: tuple[str, ...]
+    rate_rps: float | None = None
+    spread: float = 1.0
+
+
+@dataclass(slots=True)
+class Task:
+    """What was asked for, and where results go. `quick` shortens every run, `path` is a file of
+    lengths or a trace, `overrides` are the user's own and come last."""
+
+    folder: Path
+    console: Console
+    command: list[str]
+    overrides: list[str] = field(default_factory=list)
+    path: str | None = None
+    quick: bool = False
+    exit_code: int = 0
+    _composed: dict[tuple[str, ...], Cell] = field(default_factory=dict)
+
+    def traffic_s(self, seconds: float) -> str:
+        """The override for a workload of so many seconds; of QUICK_S where runs are to be short."""
+        return f"workload.duration_s={min(seconds, QUICK_S) if self.quick else seconds}"
+
+    def dataset(self, dataset: Dataset) -> tuple[str, ...]:
+        """Overrides for a dataset's requests. A user's file stands in for ShareGPT."""
+        overrides = (f"workload={dataset.workload}",)
+        if self.path is None or dataset is not SHAREGPT:
+            return overrides
+        return (*overrides, *dataset.lengths_from(self.path))
+
+    def spreads(self, factors: tuple[float, ...]) -> tuple[float, ...]:
+        """Factors on the lengths' cv; the first alone for lengths of a file or short runs."""
+        return factors[:1] if self.quick or self.path else factors
+
+    def run(self, points: Sequence[Point]) -> dict[str, Run]:
+        """Makes all runs, several at a time, and reads their files; by the names of their points.
+
+        Raises SettingError, or Stopped where the user ended it.
+        """
+        cells = [self._cell(point) for point in points]
+        check_cells(cells, self.folder)
+        self.exit_code = run_cells(cells, self.console, self.folder)
+        if self.exit_code == INTERRUPTED:
+            raise Stopped
+        return {run.folder: run for run in load_runs(self.folder / RUNS)}
+
+    def _cell(self, point: Point) -> Cell:
+        cell = copy.deepcopy(self._compose(point.overrides))
+        cell.name = cell.config["name"] = point.name
+        cell.out = self.folder / RUNS / point.name
+        workload = cell.config["workload"]
+        if point.rate_rps is not None:
+            workload["rate_rps"] = point.rate_rps
+        if point.spread != 1:
+            _spread(workload, point.spread)
+        return cell
+
+    def _compose(self, overrides: tuple[str, ...]) -> Cell:
+        if overrides not in self._composed:
+            asked = [*DEFAULTS, *overrides, *self.overrides, f"out={self.folder}"]
+            (self._composed[overrides],), _ = compose_cells(asked, self.command)
+        return self._composed[overrides]
+
+
+def _spread(workload: Mapping[str, Any], factor: float) -> None:
+    """Multiplies the cv of a workload's lengths."""
+    for kind in workload["kinds"].values():
+        for lengths in (kind["prompt"], kind["output"]):
+            lengths["cv"] *= factor

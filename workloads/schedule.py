@@ -1,0 +1,73 @@
+"""When generated requests, or sessions, start: an arrival process and where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.arrivals.base import NS_PER_S, Arrivals, check_arrivals
+from workloads.settings import (
+    optional_duration_s,
+    optional_rate_rps,
+    optional_requests,
+    refusal,
+)
+from workloads.streams import stream
+
+
+class Schedule:
+    """Arrivals at `rate_rps`, null for their own rate, the first at 0 s.
+
+    Ends after `num_requests`, or at `duration_s` (excluded), whichever comes first; at least one
+    must be set, unless the arrivals are a trace's, which end by themselves. Raises WorkloadError.
+    """
+
+    def __init__(
+        self,
+        *,
+        arrivals: Arrivals,
+        rate_rps: float | None,
+        num_requests: int | None,
+        duration_s: float | None,
+    ) -> None:
+        self._arrivals = check_arrivals(arrivals)
+        self._rate_rps = _choose_rate_rps(rate_rps, self._arrivals)
+        self.num_requests = optional_requests("workload.num_requests", num_requests)
+        self._duration_s = optional_duration_s("workload.duration_s", duration_s)
+        if num_requests is None and duration_s is None and self._arrivals.own_rate_rps is None:
+            fix = "set workload.num_requests or workload.duration_s"
+            raise refusal("workload.duration_s", None, "set where num_requests is null", fix)
+
+    def times_ns(self, seed: int) -> Iterator[NDArray[np.int64]]:
+        """Chunks of times in ns, ascending, drawn as they are asked for. Raises WorkloadError for
+        a seed that is none, at once."""
+        chunks = self._arrivals.times_ns(stream(seed, "arrivals"), self._rate_rps)
+        return self._until_the_end(chunks)
+
+    def _until_the_end(self, chunks: Iterator[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+        sent = 0
+        for chunk in chunks:
+            times_ns = self._within_limits(chunk, sent)
+            yield times_ns
+            sent += len(times_ns)
+            if len(times_ns) < len(chunk) or sent == self.num_requests:
+                return
+
+    def _within_limits(self, times_ns: NDArray[np.int64], sent: int) -> NDArray[np.int64]:
+        if self.num_requests is not None:
+            times_ns = times_ns[: self.num_requests - sent]
+        if self._duration_s is not None:
+            times_ns = times_ns[: np.searchsorted(times_ns, self._duration_s * NS_PER_S)]
+        return times_ns
+
+
+def _choose_rate_rps(value: Any, arrivals: Arrivals) -> float:
+    rate_rps = optional_rate_rps("workload.rate_rps", value)
+    rate_rps = arrivals.own_rate_rps if rate_rps is None else rate_rps
+    if rate_rps is None:
+        allowed = "a mean rate in requests/s, as these arrivals have none of their own"
+        raise refusal("workload.rate_rps", value, allowed, "set workload.rate_rps=5")
+    return rate_rps

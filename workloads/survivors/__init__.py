@@ -1,0 +1,1 @@
+"""Which beams survive a beam search: one random process a file."""

@@ -31,6 +31,12 @@ TERMINAL_COLUMNS: tuple[tuple[str, Quantity], ...] = (
     ("pre-\nempt.", q.PREEMPTIONS),
     ("OOMs", q.OOMS),
 )
+SHARING_COLUMNS = (
+    ("cached\n%", q.SHARES["cached"]),
+    ("hits\n%", q.HIT_RATE),
+    ("shared\n%", q.SHARING_SAVED),
+)
+"""Shown where one run of the table has some."""
 
 
 def comparison_table(runs: Iterable[Run]) -> pd.DataFrame:
@@ -65,11 +71,17 @@ def _terminal_table(workload: str, group: Sequence[Run]) -> Table:
     table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column("backend", min_width=12, overflow="fold")
     table.add_column("completed\n/ sent", justify="right", no_wrap=True)
-    for heading, _ in TERMINAL_COLUMNS:
+    sharing = [
+        (heading, quantity)
+        for heading, quantity in SHARING_COLUMNS
+        if any(quantity.read(run) for run in group)
+    ]
+    columns = [*TERMINAL_COLUMNS, *sharing]
+    for heading, _ in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     for run, label in zip(group, labels(group), strict=True):
         mark = "" if run.completed else f" ({run.status})"
-        cells = [quantity.shown(run) or "-" for _, quantity in TERMINAL_COLUMNS]
+        cells = [quantity.shown(run) or "-" for _, quantity in columns]
         table.add_row(escape(wrapped(label + mark, 13)), _completed_of_sent(run), *cells)
     return table
 

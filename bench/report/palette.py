@@ -1,7 +1,7 @@
 """Colours that mean the same thing in every figure: one a backend, one a use of KV memory.
 
-Backends use Okabe and Ito's palette, which people with the common colour-vision deficiencies can
-tell apart. Uses of memory have hatches as well, so that they also survive a black-and-white print.
+Backends use Okabe and Ito's palette, and shades near it, which people with the common
+colour-vision deficiencies can tell apart. Uses of memory have hatches as well, so that they also survive a black-and-white print.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ BACKEND_COLOURS = {
     "contiguous": "#D55E00",
     "contiguous_expandable": "#E69F00",
     "bucketed": "#CC79A7",
+    "vmm": "#56B4E9",
     "paged": "#0072B2",
     "paged_prefix": "#009E73",
+    "paged_radix": "#6A3D9A",
 }
 
 

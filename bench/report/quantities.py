@@ -85,6 +85,12 @@ def _why_no_allocator(run: Run) -> str:
     return _not_recorded(run)
 
 
+def _why_no_hits(run: Run) -> str:
+    if run.completed and run.summary.get("prefix_cache") is None:
+        return "no prefix cache"
+    return _not_recorded(run)
+
+
 def memory_bound_share(run: Run) -> float | None:
     """Share of the run's time spent memory-bound; 0 for a completed run that never was."""
     if run.completed and run.summary.get("memory_bound") is None:
@@ -231,6 +237,26 @@ HELD_WASTE = Quantity(
     scale=100.0,
     digits=1,
 )
+SHARING_SAVED = Quantity(
+    "sharing_saved_share",
+    "saved by sharing",
+    "% of unshared",
+    "KV memory that sequences and branches share / what they would hold without, over the run",
+    _at("sharing", "saved"),
+    _not_recorded,
+    scale=100.0,
+    digits=1,
+)
+HIT_RATE = Quantity(
+    "prefix_hit_rate",
+    "prefix hits",
+    "% of tokens",
+    "tokens found in the prefix cache / tokens of admitted requests, each admitted once",
+    _at("prefix_cache", "hit_rate"),
+    _why_no_hits,
+    scale=100.0,
+    digits=1,
+)
 BATCH_MEAN = Quantity(
     "batch_mean_requests",
     "mean batch",
@@ -315,6 +341,8 @@ ALL = (
     *SHARES.values(),
     BOUND_BATCH,
     HELD_WASTE,
+    SHARING_SAVED,
+    HIT_RATE,
     BATCH_MEAN,
     BATCH_MAX,
     PREEMPTIONS,

@@ -22,7 +22,7 @@ OVERVIEW = (
     q.TTFT["p50"], q.TTFT["p99"], q.TPOT["p50"], q.E2E["p50"], q.BATCH_MEAN, q.BOUND_TIME,
     q.SHARES["token_states"], q.HELD_WASTE, q.PREEMPTIONS, q.OOMS,
 )  # fmt: skip
-WASTE = (q.BOUND_TIME, *q.SHARES.values(), q.HELD_WASTE)
+WASTE = (q.BOUND_TIME, *q.SHARES.values(), q.HELD_WASTE, q.SHARING_SAVED, q.HIT_RATE)
 LATENCY = (*q.TTFT.values(), *q.TPOT.values(), *q.E2E.values(), q.NORMALIZED_LATENCY)
 THROUGHPUT = (
     q.REQUESTS_PER_S, q.OUTPUT_TOKENS_PER_S, q.TOTAL_TOKENS_PER_S, q.BATCH_MEAN, q.BATCH_MAX,

@@ -1,7 +1,8 @@
 """Colours that mean the same thing in every figure: one a backend, one a use of KV memory.
 
 Backends use Okabe and Ito's palette, and shades near it, which people with the common
-colour-vision deficiencies can tell apart. Uses of memory have hatches as well, so that they also survive a black-and-white print.
+colour-vision deficiencies can tell apart. Uses of memory have hatches as well, so that they also
+survive a black-and-white print.
 """
 
 from __future__ import annotations

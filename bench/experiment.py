@@ -39,7 +39,7 @@ CONF_FOLDER = Path(conf.__file__).parent
 PLUGIN_PATH = Path(__file__).parent / "plugin_path"
 """Hydra takes plug-ins only from a namespace package, hydra_plugins, on sys.path."""
 LAUNCHER_MODULE = "hydra_plugins.fragbench_launcher"
-PLAIN_WIDTH = 110
+PLAIN_WIDTH = 130
 """Columns where the output is no terminal, whose width rich would take for 80."""
 
 NO_LABEL = ("out", "jobs", "hydra")

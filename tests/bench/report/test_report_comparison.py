@@ -67,7 +67,7 @@ def test_what_is_undefined_is_empty_in_the_csv(write_run: WriteRun, tmp_path: Pa
         "cause", "ttft_p99_s", "tpot_p99_s", "e2e_p99_s", "token_states_share", "cached_share",
         "reservation_share", "internal_share", "undetermined_share", "rounding_share",
         "external_share", "memory_bound_batch_mean_requests", "held_waste_share", "num_ooms",
-        "num_alloc_retries", "peak_reserved_bytes",
+        "num_alloc_retries", "peak_reserved_bytes", "sharing_saved_share", "prefix_hit_rate",
     }  # fmt: skip
     assert row["memory_bound_time_share"] == "0.0"  # a completed run: known, not undefined
     assert row["peak_reserved_bytes"] == ""

@@ -6,7 +6,6 @@ others hold too gets a copy of that block alone (copy-on-write; PagedAttention, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar, Literal, NamedTuple
 
@@ -126,7 +125,8 @@ class Paged(NoPrefixCache):
         if partial is not None and len(tables) > 1:
             copied = self._copy_on_write(tables, partial)
         for table in tables:
-            table += self._pool.take(count - len(table))
+            if len(table) < count:
+                table += self._pool.take(count - len(table))
         self._held[sequence] = _Held(tables, max(tokens, held.tokens))
         slots = len(tables) * count * self.block_tokens
         return Hold(slots, copied * self._block_bytes, copies=min(copied, 1))
@@ -195,14 +195,20 @@ class _Change:
     def __init__(self, old: list[list[int]], parents: Sequence[int]) -> None:
         self.tables: list[list[int]] = []
         self.added: list[int] = []
-        children = Counter[int]()
+        goes_on: set[int] = set()
         for parent in parents:
-            children[parent] += 1
-            self.tables.append(list(old[parent]))
-            if children[parent] > 1:
+            if parent in goes_on:
+                self.tables.append(list(old[parent]))
                 self.added += old[parent]
-        gone = [table for branch, table in enumerate(old) if not children[branch]]
-        self.dropped = [block_id for table in gone for block_id in table]
+            else:
+                self.tables.append(old[parent])
+                goes_on.add(parent)
+        self.dropped = [
+            block_id
+            for branch, table in enumerate(old)
+            if branch not in goes_on
+            for block_id in table
+        ]
 
 
 def _bad_watermark(value: object) -> BackendError:

@@ -61,7 +61,7 @@ def top(module: str) -> str:
 
 
 def test_backends_import_torch_and_their_own() -> None:
-    allowed = {"backends", "torch", "triton", "numpy", *sys.stdlib_module_names}
+    allowed = {"backends", "torch", "triton", "cuda", "numpy", *sys.stdlib_module_names}
     assert {pair for pair in imports_of("backends") if top(pair[1]) not in allowed} == set()
 
 

@@ -102,7 +102,9 @@ class PagedRadix(Paged):
         full = computed // self.block_tokens
         stop = computed if self._partial_blocks else full * self.block_tokens
         if not path.forked:
-            path.node, path.blocks = self._radix.take_out(path.node, path.blocks, full)
+            path.node, path.blocks = self._radix.take_out(
+                path.node, path.blocks, full, path.taken_over
+            )
             self._insert(path, table, stop)
         depth = path.blocks * self.block_tokens
         end = self._radix.tree.use(path.node, depth if path.forked else max(depth, stop))
@@ -115,7 +117,8 @@ class PagedRadix(Paged):
         if stop > start:
             tokens = path.token_ids(start, stop)
             last = self._blocks(stop)
-            path.node = self._radix.insert(path.node, tokens, table, path.blocks, last)
+            path.node, others = self._radix.insert(path.node, tokens, table, path.blocks, last)
+            path.taken_over.update(others)
             path.blocks = stop // self.block_tokens
 
     def usage(self) -> Usage:
@@ -132,13 +135,15 @@ class PagedRadix(Paged):
 
 
 class _Path:
-    """A sequence in the tree: the first `blocks` of its table are those of the path to `node`. A
-    forked one's later tokens are nobody else's prefix."""
+    """A sequence in the tree: the first `blocks` of its table are those of the path to `node`, and
+    of what it was to write the blocks in `taken_over` were there. A forked one's later tokens are
+    nobody else's prefix."""
 
     def __init__(self, node: Node, blocks: int, token_ids: TokenIds) -> None:
         self.node = node
         self.blocks = blocks
         self.token_ids = token_ids
+        self.taken_over: set[int] = set()
         self.forked = False
 
 

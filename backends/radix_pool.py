@@ -23,10 +23,13 @@ class RadixPool(BlockPool):
         """Whether a table holds the block."""
         return self._references[block_id] > 0
 
-    def insert(self, node: Node, tokens: bytes, table: list[int], first: int, last: int) -> Node:
+    def insert(
+        self, node: Node, tokens: bytes, table: list[int], first: int, last: int
+    ) -> tuple[Node, list[int]]:
         """Makes `tokens`, which start with block number `first` of the path to `node` and lie in
-        blocks `first` up to `last` of `table`, findable; returns where they end. Where the tree
-        has them already the table takes over its blocks, and its own ones are free."""
+        blocks `first` up to `last` of `table`, findable. Where the tree has them already the table
+        takes over its blocks, and its own ones are free. Returns where the tokens end, and the
+        blocks that were taken over."""
         depth = first * self._block_tokens
         inserted = self.tree.insert(node, depth, tokens, table[first:last])
         if inserted.superseded is not None:
@@ -36,16 +39,18 @@ class RadixPool(BlockPool):
         self.share(inserted.existing)
         table[same], mine = inserted.existing, table[same]
         self.give_back(mine)
-        return inserted.node
+        return inserted.node, inserted.existing
 
-    def take_out(self, node: Node, blocks: int, down_to: int) -> tuple[Node, int]:
-        """Block `down_to` of the path to `node`, and those after it that one table holds, were not
-        written after all: they cannot be found any longer. What others use too stays. Returns the
-        node and the number of blocks where the path ends then."""
+    def take_out(
+        self, node: Node, blocks: int, down_to: int, written: set[int]
+    ) -> tuple[Node, int]:
+        """Block `down_to` of the path to `node`, and those after it that one table holds, are not
+        found any longer: their tokens were not computed. Those that others use too stay, as do
+        `written` ones. Returns the node and the number of blocks where the path ends then."""
         while blocks > down_to:
             leaf = node.at(blocks * self._block_tokens)
             ends_here = not leaf.children and leaf.stop == blocks * self._block_tokens
-            if not ends_here or self.is_shared(leaf.blocks[-1]):
+            if not ends_here or self.is_shared(leaf.blocks[-1]) or leaf.blocks[-1] in written:
                 break
             blocks -= 1
             node = leaf.at(blocks * self._block_tokens)

@@ -29,7 +29,7 @@ from bench.report.comparison import print_comparison
 from bench.report.results import load_runs
 
 MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed",
-           "backends.paged", "backends.paged_prefix",
+           "backends.paged", "backends.paged_prefix", "backends.paged_radix", "backends.vmm",
            "workloads.mixed", "workloads.multi_turn", "workloads.retrieval",
            "workloads.survivors.scores", "workloads.trace")  # fmt: skip
 """Imported once, before runs are forked."""

@@ -46,13 +46,9 @@ class HostPages:
         for offset in offsets:
             memory.madvise(mmap.MADV_DONTNEED, offset, count * PAGE_BYTES)
 
-    def copy(self, source: int, target: int, offsets: Sequence[int], nbytes: int) -> None:
-        for offset in offsets:
-            self.view(target, offset, nbytes).copy_(self.view(source, offset, nbytes))
-
-    def view(self, base: int, offset: int, nbytes: int) -> torch.Tensor:
+    def view(self, base: int, nbytes: int) -> torch.Tensor:
         _, everything = self._ranges[base]
-        return everything[offset : offset + nbytes]
+        return everything[:nbytes]
 
     def mapped_addresses(self) -> set[int]:
         return set(self._mapped)

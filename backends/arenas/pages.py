@@ -90,13 +90,8 @@ class DevicePages:
                 _done(driver.cuMemUnmap(address, PAGE_BYTES))
                 given.unmapped.append(given.mapped.pop(address))
 
-    def copy(self, source: int, target: int, offsets: Sequence[int], nbytes: int) -> None:
-        stream = torch.cuda.current_stream().cuda_stream
-        for offset in offsets:
-            _done(driver.cuMemcpyDtoDAsync(target + offset, source + offset, nbytes, stream))
-
-    def view(self, base: int, offset: int, nbytes: int) -> torch.Tensor:
-        return torch.as_tensor(_Bytes(self, base + offset, nbytes), device="cuda")
+    def view(self, base: int, nbytes: int) -> torch.Tensor:
+        return torch.as_tensor(_Bytes(self, base, nbytes), device="cuda")
 
     def mapped_addresses(self) -> set[int]:
         return set(self._given.mapped)

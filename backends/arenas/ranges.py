@@ -39,12 +39,9 @@ class Pages(Protocol):
         """Takes back `count` pages in a row from each offset on, and what they hold is lost."""
         ...
 
-    def copy(self, source: int, target: int, offsets: Sequence[int], nbytes: int) -> None:
-        """Copies `nbytes` at each offset from one base's addresses to another's."""
-        ...
-
-    def view(self, base: int, offset: int, nbytes: int) -> torch.Tensor:
-        """Mapped bytes as a uint8 tensor, good until they are unmapped."""
+    def view(self, base: int, nbytes: int) -> torch.Tensor:
+        """A reservation's bytes, a page of which is mapped, as a uint8 tensor: only what is mapped
+        may be read or written."""
         ...
 
     def mapped_addresses(self) -> set[int]:
@@ -59,6 +56,7 @@ class Range:
     base: int
     mapped: int = 0
     held: int = 0
+    memory: torch.Tensor | None = None
 
     @property
     def spare(self) -> int:
@@ -152,12 +150,21 @@ class Ranges:
             self._pages.unmap(shrunk.base, self._offsets(shrunk.mapped), rows)
 
     def copy(self, source: Range, target: Range, nbytes: int) -> None:
-        """Copies the first `nbytes` of every plane."""
-        self._pages.copy(source.base, target.base, self._offsets(0), nbytes)
+        """Copies the first `nbytes` of every plane, in one launch on a GPU."""
+        word = torch.int64 if nbytes % 8 == 0 else torch.uint8  # a thread copies a word
+        to, what = self._memory(target)[:, :nbytes], self._memory(source)[:, :nbytes]
+        to.view(word).copy_(what.view(word))
 
     def planes(self, shown: Range, nbytes: int) -> list[torch.Tensor]:
         """The first `nbytes` of every plane, as uint8 tensors."""
-        return [self._pages.view(shown.base, offset, nbytes) for offset in self._offsets(0)]
+        return list(self._memory(shown)[:, :nbytes])
+
+    def _memory(self, shown: Range) -> torch.Tensor:
+        """All addresses of a range that holds something, a plane a row."""
+        if shown.memory is None:
+            everything = self._pages.view(shown.base, self._planes * self._plane_stride_bytes)
+            shown.memory = everything.view(self._planes, self._plane_stride_bytes)
+        return shown.memory
 
     def _offsets(self, row: int) -> range:
         """Where a row's pages are, one a plane."""

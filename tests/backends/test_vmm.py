@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +12,12 @@ from hypothesis import strategies as st
 
 from backends.base import BackendError, Demand, Hold, KvLayout
 from backends.vmm import Vmm
+from tests.bench.engine.runs import run
 from tests.virtual_gpu import run_on_virtual_gpu
 
 MIB = 1 << 20
 GIB = 1 << 30
 LAYERS, TOKEN_BYTES = 32, 131_072  # Llama-3-8B: 2 x 32 planes of 8 x 128 x 2 = 2,048 bytes
-ROW_BYTES = 64 * 2 * MIB  # a page in every plane
 
 # 2 planes of 32 KiB a token: a page holds 64 tokens of one or 32 of both; 32 MiB are 16 pages.
 SMALL = KvLayout(1, 65_536, 512, 32 * MIB, "cpu")
@@ -98,17 +99,19 @@ def test_a_refusal_changes_nothing(reclaim: str) -> None:
 
 
 def test_a_fork_is_a_full_copy_of_what_is_written() -> None:
-    backend = started(4 * GIB)
+    """4 layers are 8 planes of 2,048 bytes a token: a row is 16 MiB and holds 1,024 tokens."""
+    backend, token_bytes = Vmm(), 8 * 2048
+    backend.start(KvLayout(4, token_bytes, 8192, 256 * MIB, "cpu"))
     backend.reserve(0, 100, 100, Demand(100, 2000, branches=4))
-    # Three more branches, each 64 buffers with 100 tokens; a row of 1,024 slots for all four.
+    # Three more branches, each 8 buffers with 100 tokens; a row for all four.
     forked = backend.extend(0, 101, (0, 0, 0, 0))
-    assert forked == Hold(4 * 1024, 3 * 100 * TOKEN_BYTES, 3 * 64)
+    assert forked == Hold(4 * 1024, 3 * 100 * token_bytes, 3 * 8)
     # Branches 1 and 3 live on, each twice; branches that change places cost nothing.
-    assert backend.extend(0, 102, (3, 1, 1, 3)) == Hold(4 * 1024, 2 * 101 * TOKEN_BYTES, 2 * 64)
+    assert backend.extend(0, 102, (3, 1, 1, 3)) == Hold(4 * 1024, 2 * 101 * token_bytes, 2 * 8)
     assert backend.extend(0, 1025, (3, 2, 1, 0)) == Hold(4 * 2048)
-    assert backend.usage().held == 8 * ROW_BYTES
+    assert backend.usage().held == 8 * 16 * MIB
     assert backend.extend(0, 1026, (2,)) == Hold(2048)
-    assert backend.usage().held == 2 * ROW_BYTES
+    assert backend.usage().held == 2 * 16 * MIB
     backend.check_integrity()
 
 
@@ -140,6 +143,19 @@ def test_a_new_sequence_takes_the_range_that_fits_best() -> None:
     assert place(12, 8) == where[1]
     assert place(13, 1) not in where.values()
     backend.check_integrity()
+
+
+def test_the_range_that_was_idle_longest_loses_its_pages_first() -> None:
+    backend = Vmm()
+    backend.start(SMALL)  # 8 rows of 64 tokens
+    for sequence, tokens in enumerate((192, 192, 64)):
+        backend.reserve(sequence, tokens, tokens, Demand(tokens, 200))
+    second = backend.planes(1)[0].data_ptr()
+    backend.free(0)
+    backend.free(1)
+    backend.extend(2, 192)  # 2 rows more, of which 1 is mapped nowhere
+    backend.reserve(3, 1, 192, Demand(192, 1))
+    assert backend.planes(3)[0].data_ptr() == second  # it still has 3 rows
 
 
 class Mirror:
@@ -216,12 +232,13 @@ def test_every_branch_reads_what_was_written_to_it(layout: str, reclaim: str) ->
 
 
 @pytest.mark.parametrize(
-    ("layout", "planes", "tokens_a_page"), [("layer", 64, 1024), ("sequence", 1, 16)]
+    ("layout", "planes", "tokens_a_page", "copy"),
+    [("layer", 64, 1024, "kernel_launch"), ("sequence", 1, 16, "copy")],
 )
 def test_an_ended_sequences_pages_stay_mapped_for_the_next(
-    layout: str, planes: int, tokens_a_page: int
+    layout: str, planes: int, tokens_a_page: int, copy: str
 ) -> None:
-    """Access is granted a plane at a time, for one page as for two."""
+    """Access is granted a plane at a time, for one page as for two; one launch copies all."""
     found = job(
         "two_lives",
         settings={"layout": layout, "reclaim": "reuse"},
@@ -237,7 +254,7 @@ def test_an_ended_sequences_pages_stay_mapped_for_the_next(
             "cuMemAddressReserve": 1,
             "cuMemMap": 2 * planes,
             "cuMemSetAccess": planes,
-            "copy": planes,
+            copy: 1,
         },
         "end": {},
         "the next one": {},
@@ -284,6 +301,40 @@ def test_pages_that_a_running_sequence_does_not_need_yet_are_free_too() -> None:
     assert found["grown"]
     assert found["calls"]["to 4 rows"] == {}
     assert not found["one_more"]
+
+
+def test_pages_of_idle_ranges_go_before_those_of_the_living() -> None:
+    assert job("idle_before_the_living") == {
+        "lacks a row": {
+            "cuMemUnmap": 64,
+            "stream_synchronize": 1,
+            "cuMemMap": 128,
+            "cuMemSetAccess": 64,
+        },
+        "grows into its own": {},
+    }
+
+
+@pytest.mark.parametrize("reclaim", ["reuse", "unmap"])
+def test_a_run_pays_for_every_driver_call(tmp_path: Path, reclaim: str) -> None:
+    """Microseconds a call of conf/costs/default.yaml; cudaMalloc drains the device, for 10."""
+    run_ = run(
+        tmp_path / "run", "backend=vmm", f"backend.reclaim={reclaim}", "workload=sharegpt",
+        "workload.rate_rps=8", "workload.num_requests=80", "kv_budget=4GiB", "seed=3",
+    )  # fmt: skip
+    assert run_.summary["requests"]["completed"] == 80
+    calls = run_.summary["allocator"]["driver_calls"]
+    left = calls["cuMemMap"] - calls["cuMemUnmap"]  # of 4 GiB = 2,048 pages
+    assert 0 < left <= 2048 if reclaim == "reuse" else left == 0
+    call_us = {
+        "cuMemAddressReserve": 2, "cuMemMap": 2, "cuMemUnmap": 34, "cuMemSetAccess": 38,
+        "stream_synchronize": 10, "cudaMalloc": 110,
+    }  # fmt: skip
+    made_us = sum(number * call_us[kind] for kind, number in calls.items())
+    last = run_.requests.sort_values("end_s").iloc[-1]
+    rows = -(-(last["prompt_tokens"] + last["output_tokens"] - 1) // 1024)
+    after_us = 0 if reclaim == "reuse" else 10 + rows * 64 * 34  # no step comes after its end
+    assert run_.summary["driver_s"] == pytest.approx((made_us - after_us) * 1e-6, rel=1e-9)
 
 
 def test_the_gpus_memory_is_given_back_when_the_backend_dies() -> None:

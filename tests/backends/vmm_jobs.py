@@ -108,13 +108,31 @@ def spare_pages_of_the_living(payload: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def idle_before_the_living(payload: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """3 of 8 rows are idle, 3 are in a range whose sequence holds 1, and 1 is mapped nowhere."""
+    backend, counter = started(GIB, reclaim="reuse"), Counter()
+    for sequence in (0, 1):
+        backend.reserve(sequence, 3072, 3072, Demand(3072, 1))
+    backend.free(0)
+    backend.reserve(2, 1, 3072, Demand(3072, 1))
+    backend.reserve(3, 1, 1, Demand(3072, 1))
+    backend.free(1)
+    with counter.count("lacks a row"):
+        backend.extend(3, 3072)
+    with counter.count("grows into its own"):
+        backend.extend(2, 3072)
+    backend.check_integrity()
+    return counter.found
+
+
 def life_and_death(payload: dict[str, Any]) -> dict[str, Any]:
     """Free device memory, in pages, before, during and after; the caching allocator sees none."""
     before = driver_free_bytes()
     backend = started(GIB + 12_345)
     during = driver_free_bytes()
     backend.reserve(0, 3000, 3000, Demand(3000, 1))
-    backend.reserve(1, 10, 10, Demand(10, 1))
+    backend.reserve(1, 10, 10, Demand(10, 10, branches=2))
+    backend.extend(1, 11, (0, 0))
     backend.free(0)
     shown = backend.planes(1)
     first = shown[0]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.bench.engine.runs import Run, run
 
-BACKENDS = ["contiguous", "contiguous_expandable", "bucketed", "paged"]
+BACKENDS = ["contiguous", "contiguous_expandable", "bucketed", "vmm", "paged", "paged_prefix"]
 STATUSES = ["completed", "failed", "cancelled", "rejected", "unfinished"]
 
 # Minutes of chat at a load that memory cannot take; the clock stops with requests open.

@@ -32,6 +32,7 @@ class PagedPrefix(Paged):
             name=name, block_size=block_size, watermark=watermark, alloc_conf=alloc_conf
         )
         self._chains: dict[int, _Chain] = {}
+        self._looked_up: tuple[Demand, _Chain] | None = None
 
     def _make_pool(self, num_blocks: int) -> BlockPool:
         self._prefixes = PrefixPool(num_blocks)
@@ -43,13 +44,20 @@ class PagedPrefix(Paged):
         return self._prefixes.evicted_blocks
 
     def lookup(self, tokens: int, demand: Demand) -> int:
-        return len(self._find(_Chain(demand, self.block_tokens), tokens)) * self.block_tokens
+        return len(self._find(self._chain(demand), tokens)) * self.block_tokens
+
+    def _chain(self, demand: Demand) -> _Chain:
+        """The chain of a sequence that holds nothing yet: the one made for its lookup, if that
+        was the last."""
+        if self._looked_up is None or self._looked_up[0] is not demand:
+            self._looked_up = demand, _Chain(demand, self.block_tokens)
+        return self._looked_up[1]
 
     def _find(self, chain: _Chain, tokens: int) -> list[int]:
         return self._prefixes.find(chain.keys((tokens - 1) // self.block_tokens))
 
     def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
-        chain = _Chain(demand, self.block_tokens)
+        chain = self._chain(demand)
         found = self._find(chain, room)
         free = self._prefixes.num_free_blocks - self._prefixes.num_unheld(found)
         if self._blocks_in_all(room, demand) - len(found) > free - self._spare_blocks:
@@ -59,6 +67,7 @@ class PagedPrefix(Paged):
         hold = self._hold(sequence, table, max(tokens, len(found) * self.block_tokens))
         chain.registered = len(found)
         self._chains[sequence] = chain
+        self._looked_up = None
         self._register(sequence, max(tokens // self.block_tokens, len(found)))
         return hold._replace(cached_tokens=len(found) * self.block_tokens)
 

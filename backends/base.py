@@ -61,6 +61,10 @@ class Demand(NamedTuple):
         """Tokens whose K and V a branch ends with: the last one is never read again."""
         return self.prompt_tokens + self.output_tokens - 1
 
+    def identified(self, tokens: int) -> int:
+        """How many of the first `tokens` tokens have ids: branches part after the prompt."""
+        return tokens if self.branches == 1 else min(tokens, self.prompt_tokens)
+
 
 class Hold(NamedTuple):
     """A granted reserve or extend: slots now held by all branches, what they share counted for each

@@ -44,7 +44,7 @@ class PagedPrefix(Paged):
         return self._prefixes.evicted_blocks
 
     def lookup(self, tokens: int, demand: Demand) -> int:
-        return len(self._find(self._chain(demand), tokens)) * self.block_tokens
+        return len(self._find(demand, tokens)) * self.block_tokens
 
     def _chain(self, demand: Demand) -> _Chain:
         """The chain of a sequence that holds nothing yet: the one made for its lookup, if that
@@ -53,12 +53,12 @@ class PagedPrefix(Paged):
             self._looked_up = demand, _Chain(demand, self.block_tokens)
         return self._looked_up[1]
 
-    def _find(self, chain: _Chain, tokens: int) -> list[int]:
-        return self._prefixes.find(chain.keys((tokens - 1) // self.block_tokens))
+    def _find(self, demand: Demand, tokens: int) -> list[int]:
+        blocks = demand.identified(tokens - 1) // self.block_tokens
+        return self._prefixes.find(self._chain(demand).keys(blocks))
 
     def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
-        chain = self._chain(demand)
-        found = self._find(chain, room)
+        found, chain = self._find(demand, room), self._chain(demand)
         free = self._prefixes.num_free_blocks - self._prefixes.num_unheld(found)
         if self._blocks_in_all(room, demand) - len(found) > free - self._spare_blocks:
             return None
@@ -85,14 +85,13 @@ class PagedPrefix(Paged):
         del self._chains[sequence]
 
     def _register(self, sequence: int, full_blocks: int) -> None:
-        """The first `full_blocks` blocks can be found, and those after them no longer. What was
-        written after a fork is nobody else's prefix."""
-        chain, tables = self._chains[sequence], self._held[sequence].tables
-        if len(tables) > 1:
-            return
+        """The first `full_blocks` blocks can be found, and those after them no longer. What the
+        branches of a sequence write is nobody else's prefix."""
+        chain, table = self._chains[sequence], self._held[sequence].tables[0]
+        full_blocks = min(full_blocks, chain.blocks)
         for index in range(chain.registered, full_blocks):
-            self._prefixes.register(tables[0][index], chain.key(index))
-        for block_id in tables[0][full_blocks : chain.registered]:
+            self._prefixes.register(table[index], chain.key(index))
+        for block_id in table[full_blocks : chain.registered]:
             self._prefixes.unregister(block_id)
         chain.registered = full_blocks
 
@@ -103,11 +102,12 @@ class PagedPrefix(Paged):
 
 
 class _Chain:
-    """Keys of a sequence's full blocks, made as they are asked for; the first `registered` of its
-    blocks are in the pool's index."""
+    """Keys of a sequence's full blocks, at most `blocks` of them, made as they are asked for; the
+    first `registered` are in the pool's index."""
 
     def __init__(self, demand: Demand, block_tokens: int) -> None:
         assert demand.token_ids is not None, "prefix caching needs the tokens' ids"
+        self.blocks = demand.identified(1 << 62) // block_tokens
         self.registered = 0
         self._token_ids = demand.token_ids
         self._block_tokens = block_tokens

@@ -61,7 +61,7 @@ class PagedRadix(Paged):
         """Where the longest common prefix with the first `tokens` tokens ends, and its length."""
         token_ids = _token_ids(demand)
         root = self._radix.tree.root(demand.cache_salt, len(token_ids(0, 1)))
-        return self._radix.tree.match(root, 0, token_ids(0, tokens))
+        return self._radix.tree.match(root, 0, token_ids(0, demand.identified(tokens)))
 
     def _found(self, common: int, tokens: int) -> int:
         """The part of a common prefix that need not be computed."""
@@ -76,14 +76,14 @@ class PagedRadix(Paged):
         if self._blocks_in_all(room, demand) - len(shared) > free - self._spare_blocks:
             return None
         self._radix.share(shared)
-        node = self._radix.tree.use(node, len(shared) * self.block_tokens)
-        path = _Path(node, len(shared), _token_ids(demand))
-        written = max(tokens, cached, len(shared) * self.block_tokens)
+        shared_tokens = len(shared) * self.block_tokens
+        path = _Path(node.at(shared_tokens), len(shared), demand)
+        written = max(tokens, cached, shared_tokens)
         table = shared + self._radix.take(self._blocks(written) - len(shared))
         hold = self._hold(sequence, table, written)
         self._paths[sequence] = path
-        self._insert(path, table, written // self.block_tokens * self.block_tokens)
-        copied = max(cached - len(shared) * self.block_tokens, 0) * self._layout.token_bytes
+        self._insert_full(path, table, written)
+        copied = max(cached - shared_tokens, 0) * self._layout.token_bytes
         return hold._replace(cached_tokens=cached, copied_bytes=copied, copies=min(copied, 1))
 
     def extend(
@@ -94,22 +94,27 @@ class PagedRadix(Paged):
             path, tables = self._paths[sequence], self._held[sequence].tables
             path.forked |= len(tables) > 1
             if not path.forked:
-                self._insert(path, tables[0], tokens // self.block_tokens * self.block_tokens)
+                self._insert_full(path, tables[0], tokens)
         return hold
 
     def free(self, sequence: int, computed: int = 0) -> None:
         path, table = self._paths.pop(sequence), self._held[sequence].tables[0]
         full = computed // self.block_tokens
-        stop = computed if self._partial_blocks else full * self.block_tokens
+        stop = min(computed if self._partial_blocks else full * self.block_tokens, path.identified)
         if not path.forked:
             path.node, path.blocks = self._radix.take_out(
-                path.node, path.blocks, full, path.taken_over
+                path.node, path.blocks, max(full, path.found), path.taken_over
             )
             self._insert(path, table, stop)
         depth = path.blocks * self.block_tokens
         end = self._radix.tree.use(path.node, depth if path.forked else max(depth, stop))
         super().free(sequence, computed)
         self._radix.tree.let_go(end)
+
+    def _insert_full(self, path: _Path, table: list[int], tokens: int) -> None:
+        """The full blocks of the sequence's first `tokens` tokens can be found."""
+        blocks = min(tokens, path.identified) // self.block_tokens
+        self._insert(path, table, blocks * self.block_tokens)
 
     def _insert(self, path: _Path, table: list[int], stop: int) -> None:
         """The sequence's tokens can be found up to `stop`."""
@@ -135,14 +140,16 @@ class PagedRadix(Paged):
 
 
 class _Path:
-    """A sequence in the tree: the first `blocks` of its table are those of the path to `node`, and
-    of what it was to write the blocks in `taken_over` were there. A forked one's later tokens are
-    nobody else's prefix."""
+    """A sequence in the tree: the first `blocks` of its table are those of the path to `node`. Of
+    these it found the first `found`, and the ones in `taken_over` when it was to write them. A
+    forked one's later tokens are nobody else's prefix: its tokens have ids up to `identified`."""
 
-    def __init__(self, node: Node, blocks: int, token_ids: TokenIds) -> None:
+    def __init__(self, node: Node, blocks: int, demand: Demand) -> None:
         self.node = node
         self.blocks = blocks
-        self.token_ids = token_ids
+        self.found = blocks
+        self.token_ids = _token_ids(demand)
+        self.identified = demand.identified(1 << 62)
         self.taken_over: set[int] = set()
         self.forked = False
 

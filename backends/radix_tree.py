@@ -151,7 +151,7 @@ class RadixTree:
         return upper
 
     def use(self, node: Node, depth: int) -> Node:
-        """A sequence uses the path to `depth` in `node`: blocks that end there or before become
+        """A sequence has used the path to `depth` in `node`: blocks that end there or before become
         the most recently used. Returns the node that ends there now."""
         self._clock += 1
         node = node.at(depth)

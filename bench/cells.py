@@ -75,8 +75,9 @@ def check_cells(cells: list[Cell], folder: Path) -> None:
     _check_folder(folder)
 
 
-def run_cells(cells: list[Cell], console: Console, folder: Path) -> int:
-    """Runs cells that were checked and prints what came of them; returns the exit code.
+def run_cells(cells: list[Cell], console: Console, folder: Path, *, show: bool = True) -> int:
+    """Runs cells that were checked and, with `show`, prints what came of them; returns the exit
+    code.
 
     A wrong setting that only a run can find (a trace's line, a model that does not fit) is that
     cell's result; when no cell could use its settings it is raised as SettingError and nothing is
@@ -96,7 +97,8 @@ def run_cells(cells: list[Cell], console: Console, folder: Path) -> int:
     if interrupts.count:
         left = len(matrix.waiting)
         console.print(f"Stopped: {left} of {matrix.total} cells did not run.", highlight=False)
-    _report(folder, console, empty=not matrix.done)
+    if show:
+        _report(folder, console, empty=not matrix.done)
     if interrupts.count:
         return INTERRUPTED
     return 0 if all(cell.status == "completed" for cell in cells) else FAILED

@@ -18,6 +18,8 @@ from bench.paper.task import Stopped, Task
 from bench.report.drawing import png, style
 from bench.report.palette import LIGHT
 
+VARIED = ("backend", "workload", "workload.rate_rps", "name")
+"""Settings that tell a figure's runs apart."""
 SHORTENED = "quick=true: runs were shortened, so numbers differ"
 
 _HELP = """\
@@ -84,6 +86,9 @@ def _parse(argv: list[str]) -> _Asked:
     option = next((argument for argument in given if argument.startswith("-")), None)
     if option:
         raise SettingError(f"figure: {option} is no option here: only --help is.")
+    taken = next((a for a in given if a.lstrip("+").partition("=")[0] in VARIED), None)
+    if taken:
+        raise SettingError(f"{taken} is what figure {figure.name} varies itself: leave it out.")
     own = {key: _last(given, key) for key in ("out", "path", "quick")}
     overrides = [a for a in given if a.partition("=")[0] not in own]
     return _Asked(figure, own["out"], _path(figure, own["path"]), _quick(own["quick"]), overrides)

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from bench.paper.figure import Row
+from bench.report.palette import LIGHT
 
 WIDTH_IN, DPI = 7.0, 150
 PAPER_HATCH = "////"
@@ -45,10 +46,13 @@ def pair_handles(ink: str) -> tuple[list[Patch], list[str]]:
     return [ours, paper], ["fragbench", "paper"]
 
 
-def pair_of_bars(axes: Axes, place: float, row: Row, colour: str, *, wide: float = 0.38) -> None:
+def pair_of_bars(
+    axes: Axes, place: float, row: Row, colour: str, spread: Sequence[float] = ()
+) -> None:
     """Ours and, hatched, the paper's beside it (a range from its low to its high end), with the
-    difference in percent of the paper's above."""
-    top = row.ours or 0.0
+    difference in percent of the paper's above. A whisker spans our values in `spread`."""
+    wide = 0.38
+    top = max(row.ours or 0.0, *spread, 0.0)
     if row.ours is not None:
         axes.bar(place - wide / 2, row.ours, wide, color=colour)
     paper = row.paper
@@ -59,6 +63,8 @@ def pair_of_bars(axes: Axes, place: float, row: Row, colour: str, *, wide: float
             edgecolor=colour, hatch=PAPER_HATCH, linewidth=1.2,
         )  # fmt: skip
         top = max(top, paper.high)
+    if spread:
+        axes.vlines(place - wide / 2, min(spread), max(spread), color=LIGHT.ink, linewidth=1.5)
     axes.annotate(
         _said(row), (place, top), (0, 3), textcoords="offset points", ha="center", va="bottom",
         fontsize=8,
@@ -72,4 +78,5 @@ def _said(row: Row) -> str:
         return f"{row.ours:.3g}"
     if row.paper.low != row.paper.high:
         return f"{row.ours:.3g}\n(paper {row.paper})"
-    return f"{row.ours:.3g}\n({100 * row.difference / row.paper.low:+.0f} %)"
+    share = round(100 * row.difference / row.paper.low)
+    return f"{row.ours:.3g}\n({share:+d} %)" if share else f"{row.ours:.3g}\n(0 %)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure as Drawing
+from matplotlib.lines import Line2D
 
 from bench.paper.drawing import column_figure, of, pair_handles, pair_of_bars, panels
 from bench.paper.figure import Row, published
@@ -20,6 +21,7 @@ MEAN = "mean batched requests"
 SYSTEMS = (MAX, POW2, ORACLE, VLLM)
 SPREADS = (1.0, 0.75, 1.25)
 RATES_RPS = {SHAREGPT: 2.0, ALPACA: 30.0}
+TRAFFIC_S = {SHAREGPT: 3600.0, ALPACA: 900.0}
 PUBLISHED = {
     SHAREGPT: dict(zip(SYSTEMS, (7.00, 9.81, 13.62, 30.42), strict=True)),
     ALPACA: dict(zip(SYSTEMS, (7.00, 43.24, 72.75, 132.44), strict=True)),
@@ -53,21 +55,21 @@ class Figure13:
             shown = of(rows, panel=panel, quantity=MEAN)
             for place, system in enumerate(SYSTEMS):
                 (each,) = of(shown, system=system.label, x=1.0)
-                pair_of_bars(axes, place, each, system.colour)
-                others = [r.ours for r in of(shown, system=system.label) if r.ours is not None]
-                if len(others) > 1:
-                    axes.vlines(place - 0.19, min(others), max(others), color=LIGHT.ink, lw=1.5)
+                spread = [r.ours for r in of(shown, system=system.label) if r.ours is not None]
+                pair_of_bars(axes, place, each, system.colour, spread)
             axes.set_xticks(range(len(SYSTEMS)), [s.label.replace(" ", "\n") for s in SYSTEMS])
             axes.margins(y=0.2)
             axes.grid(visible=False, axis="x")
             axes.set_title(panel)
             axes.set_ylabel(MEAN)
-        legend_below(figure, *pair_handles(LIGHT.muted))
+        handles, names = pair_handles(LIGHT.muted)
+        whisker = Line2D([], [], color=LIGHT.ink, linewidth=1.5)
+        legend_below(figure, [*handles, whisker], [*names, "cv of lengths x 0.75 to 1.25"])
         return figure
 
 
 def _point(task: Task, dataset: Dataset, system: System, spread: float) -> Point:
-    overrides = (*OPT_13B.overrides, *task.dataset(dataset), task.traffic_s(3600))
+    overrides = (*OPT_13B.overrides, *task.dataset(dataset), task.traffic_s(TRAFFIC_S[dataset]))
     name = _name(dataset, system, spread)
     return Point(name, (*overrides, *system.overrides), RATES_RPS[dataset], spread)
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from bench.paper.fig2 import Figure2
 from bench.paper.fig12 import Figure12
 from bench.paper.fig13 import Figure13
+from bench.paper.fig14 import Figure14
+from bench.paper.fig15 import Figure15
+from bench.paper.fig16 import Figure16
+from bench.paper.fig18b import Figure18b
 from bench.paper.figure import PaperFigure
+from bench.paper.hit_rate import HitRate
+from bench.paper.overlap import Overlap
 
-_ALL: tuple[PaperFigure, ...] = (Figure2(), Figure12(), Figure13())
+_ALL: tuple[PaperFigure, ...] = (
+    Figure2(), Figure12(), Figure13(), Figure14(), Figure15(), Figure16(), Figure18b(),
+    HitRate(), Overlap(),
+)  # fmt: skip
 FIGURES = {figure.name: figure for figure in _ALL}

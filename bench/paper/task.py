@@ -18,7 +18,7 @@ from bench.report.results import Run, load_runs
 RUNS = "runs"
 QUICK_S = 120
 CV_FACTOR = "factor on the cv of lengths"
-DEFAULTS = ("device=virtual", "costs=sosp23")
+DEFAULTS = ("device=virtual",)
 
 
 class Stopped(Exception):  # noqa: N818 - a wish, not an error
@@ -75,7 +75,7 @@ class Task:
         """
         cells = [self._cell(point) for point in points]
         check_cells(cells, self.folder)
-        self.exit_code = run_cells(cells, self.console, self.folder)
+        self.exit_code = run_cells(cells, self.console, self.folder, show=False)
         if self.exit_code == INTERRUPTED:
             raise Stopped
         return {run.folder: run for run in load_runs(self.folder / RUNS)}
@@ -101,5 +101,6 @@ class Task:
 def _spread(workload: Mapping[str, Any], factor: float) -> None:
     """Multiplies the cv of a workload's lengths."""
     for kind in workload["kinds"].values():
-        for lengths in (kind["prompt"], kind["output"]):
-            lengths["cv"] *= factor
+        for lengths in kind.values():
+            if isinstance(lengths, dict) and "cv" in lengths:
+                lengths["cv"] *= factor

@@ -231,3 +231,19 @@ def replay(workload: TraceWorkload, block_size: int, slots: int) -> tuple[int, i
         blocks += tokens // block_size
     assert backend.evicted_blocks == 0
     return found, blocks
+
+
+def test_what_branches_write_is_nobodys_prefix() -> None:
+    """Not even where one branch alone is left, nor when a sequence of branches is computed again:
+    after the prompt, its tokens have no ids."""
+    backend = pool(11)
+    tokens = ids((7, 200))
+    demand = Demand(40, 60, tokens, branches=2)
+    backend.reserve(0, 40, 40, demand)
+    backend.extend(0, 41, (0, 0))
+    backend.extend(0, 42, (1,))
+    backend.extend(0, 70)
+    backend.free(0, 70)
+    assert backend.lookup(100, Demand(100, 1, tokens)) == 32
+    reserve(backend, 1, 100, tokens)
+    assert backend.lookup(90, demand) == 32, "the other's blocks hold other tokens"

@@ -175,6 +175,17 @@ def test_what_was_there_before_stays_found() -> None:
     assert backend.lookup(100, Demand(100, 1, tokens)) == 48
 
 
+def test_a_block_that_was_found_whole_stays_so() -> None:
+    """The sequence had its last token to compute, and did not come to it."""
+    backend = pool(11)
+    tokens = ids((7, 200))
+    run(backend, 0, 32, tokens)
+    hold = reserve(backend, 1, 32, tokens)
+    assert hold == Hold(32, cached_tokens=31)
+    backend.free(1, 31)
+    assert backend.lookup(100, Demand(100, 1, tokens)) == 32
+
+
 def test_two_that_compute_the_same_keep_one() -> None:
     backend = pool(11)
     tokens = ids((7, 200))
@@ -239,6 +250,18 @@ def test_refused_admissions_change_nothing() -> None:
     assert reserve(backend, 1, 16 * 5, ids((1, 80))) is None
     assert backend._pool.free_block_ids == before
     assert backend.lookup(100, Demand(100, 1, ids((1, 32)))) == 32
+
+
+def test_branches_share_a_block_that_was_found_whole() -> None:
+    """One that asks for less than it finds has no partial block that a fork must copy."""
+    backend = pool(11)
+    tokens = ids((7, 200))
+    run(backend, 0, 32, tokens)
+    hold = backend.reserve(1, 16, 32, Demand(32, 10, tokens, branches=2))
+    assert hold == Hold(32, cached_tokens=31)
+    assert backend.extend(1, 33, (0, 0)) == Hold(2 * 48)
+    assert [backend.block_table(1, branch)[:2] for branch in (0, 1)] == [[1, 2], [1, 2]]
+    backend.check_integrity()
 
 
 @pytest.mark.parametrize("survivors", [(0, 1), (1,)])

@@ -33,7 +33,6 @@ class Sequences:
         node, matched = self.tree.match(self.root, 0, self.letters(text))
         blocks = self.tree.full_blocks(node, matched)
         depth = len(blocks) * self.size
-        node = self.tree.use(node, depth)
         new = [next(self._new) for _ in range(-(-len(text) // self.size) - len(blocks))]
         node, existing, _ = self.tree.insert(node, depth, self.letters(text[depth:]), new)
         assert existing == [], "all that was there was found"
@@ -244,9 +243,7 @@ class Life(Sequences):
         self._now = itertools.count(1)
 
     def come(self, text: str) -> None:
-        full = text[: self._full(len(text))]
-        found = full[: self._full(self.oracle.match(full))]
-        self.oracle.use(found, next(self._now))
+        full = text[: len(text) // self.size * self.size]
         node, blocks = self.add(full)
         self._record(full, blocks)
         self.live.append((text, node, blocks))
@@ -290,6 +287,3 @@ class Life(Sequences):
             if len(text) % self.size and len(text) // self.size == number
             if len(text) < len(held) and held.startswith(text)
         ]
-
-    def _full(self, tokens: int) -> int:
-        return tokens // self.size * self.size

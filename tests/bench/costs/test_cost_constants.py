@@ -18,6 +18,13 @@ def test_every_file_loads(name: str) -> None:
     assert isinstance(load_constants(name), CostConstants)
 
 
+def test_the_papers_system_differs_from_the_default_in_its_step_alone() -> None:
+    paper, default = load_constants("sosp23"), load_constants()
+    assert default.step_overhead_us == 0
+    assert paper.step_overhead_us > 0
+    assert replace(paper, step_overhead_us=0.0) == default
+
+
 def test_a_misspelt_key_fails() -> None:
     with pytest.raises(ConfigKeyError, match="cuda_maloc_us"):
         OmegaConf.merge(OmegaConf.structured(CostConstants), {"cuda_maloc_us": 1.0})
@@ -27,6 +34,7 @@ def test_a_misspelt_key_fails() -> None:
     ("field", "value"),
     [
         ("cuda_malloc_us", -1.0),
+        ("step_overhead_us", -1.0),
         ("interconnect_efficiency", 0.0),
         ("attention_compute_efficiency", 1.5),
     ],

@@ -28,6 +28,7 @@ def make_costs(
     kv_dtype: str = "fp16",
     tensor_parallel: int = 1,
     kv_block_tokens: int | None = None,
+    step_overhead_us: float = 0.0,
 ) -> CostModel:
     return CostModel(
         shape=load_model(model),
@@ -35,7 +36,7 @@ def make_costs(
         weight_dtype=weight_dtype,
         kv_dtype=kv_dtype,
         tensor_parallel=tensor_parallel,
-        constants=CONSTANTS,
+        constants=replace(CONSTANTS, step_overhead_us=step_overhead_us),
         kv_block_tokens=kv_block_tokens,
     )
 
@@ -67,6 +68,14 @@ def test_one_decoding_sequence_takes_the_time_to_read_the_weights_once() -> None
     by_hand_s = read_bytes / READ_BYTES_S + launches * LAUNCH_S
     assert by_hand_s == pytest.approx(10.7e-3, rel=0.01)
     assert make_costs().step_s(decode(1, context=1)) == pytest.approx(by_hand_s, rel=0.003)
+
+
+def test_a_steps_own_overhead_is_added_once_whatever_the_step() -> None:
+    plain, slower = make_costs(), make_costs(step_overhead_us=10_000.0)
+    for work in (decode(1, 1), decode(200, 900), prefill(5000)):
+        assert slower.step_s(work) - plain.step_s(work) == pytest.approx(0.01)
+        assert slower.step_parts(work) == plain.step_parts(work) | {"step": 0.01}
+        assert sum(slower.step_parts(work).values()) == pytest.approx(slower.step_s(work))
 
 
 def test_a_long_prefill_takes_the_time_of_its_arithmetic() -> None:
@@ -213,7 +222,7 @@ def test_parts_add_up_to_the_step_first_and_remembered(setting: str, work: StepW
     costs = SETTINGS[setting]
     parts = costs.step_parts(work)
     assert set(parts) == {
-        "linear", "attention", "lm_head", "all_reduce", "elementwise", "overhead"
+        "linear", "attention", "lm_head", "all_reduce", "elementwise", "overhead", "step"
     }  # fmt: skip
     assert all(seconds >= 0 for seconds in parts.values())
     first, remembered = costs.step_s(work), costs.step_s(work)

@@ -20,6 +20,9 @@ PARAMETERS = {
     "llama3_8b": 8_030_261_248,
     "llama3_70b": 70_553_706_496,
     "opt_13b": 12_853_473_280,
+    # By hand: 50,272 tokens and 2,050 positions of d, 12 d^2 + 13 d a layer, 2 d of the last norm.
+    "opt_66b": (50_272 + 2050 + 2) * 9216 + 64 * (12 * 9216**2 + 13 * 9216),
+    "opt_175b": (50_272 + 2050 + 2) * 12_288 + 96 * (12 * 12_288**2 + 13 * 12_288),
 }
 FP16_KV_BYTES_PER_TOKEN = {
     "llama2_7b": 524_288,
@@ -27,6 +30,8 @@ FP16_KV_BYTES_PER_TOKEN = {
     "llama3_8b": 131_072,
     "llama3_70b": 327_680,
     "opt_13b": 819_200,
+    "opt_66b": 2_359_296,
+    "opt_175b": 4_718_592,
 }
 
 
@@ -44,7 +49,7 @@ def test_kv_is_halved_by_fp8_and_shared_by_gpus() -> None:
     assert shape.kv_bytes_per_token("bf16", 4) == 81_920
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "opt_13b"])
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("opt")])
 def test_16_bit_weights_take_two_bytes_a_parameter(name: str) -> None:
     assert load_model(name).weight_bytes("fp16", 1) == 2 * PARAMETERS[name]
 

@@ -13,7 +13,7 @@ def drawn_from(config: Mapping[str, Any]) -> str:
     if workload.get("path"):
         return f"trace {Path(workload['path']).name}"
     parts = [_kind(kind) for kind in workload.get("kinds", {}).values()]
-    return "; ".join(dict.fromkeys(parts))
+    return "; ".join(dict.fromkeys(parts)) or f"workload={workload.get('name')}"
 
 
 def _kind(kind: Mapping[str, Any]) -> str:

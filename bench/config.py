@@ -37,6 +37,7 @@ class EngineSettings:
     admit_whole_prompt: bool = True
     on_oom: str = "queue"  # queue | fail
     activation_buckets: bool | None = None
+    temperature: float = 0.0  # of sampling, where tokens are computed
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from backends.base import Backend, KvLayout
+from backends.base import Backend, KvHeads, KvLayout
 from bench.config import Config
 from bench.engine.activations import Activations, record
 from bench.engine.memory_plan import (
@@ -20,6 +20,8 @@ from bench.engine.memory_plan import (
 from bench.engine.scheduler import Limits
 from bench.errors import SettingError
 from bench.metrics.allocator import AllocatorProbe
+from bench.model.decoder import Decoder
+from bench.model.weights import compute_dtype, random_decoder
 
 
 class DeviceMemory:
@@ -27,6 +29,8 @@ class DeviceMemory:
 
     def __init__(self, config: Config, backend: Backend, limits: Limits, device: str) -> None:
         self.on_gpu = device in ("virtual", "cuda")
+        self.device = "cuda" if self.on_gpu else "cpu"
+        self.decoder: Decoder | None = None
         self.probe = AllocatorProbe() if self.on_gpu else None
         self.activations: Activations | None = None
         self.plan = (
@@ -39,6 +43,7 @@ class DeviceMemory:
             max_model_len=config.max_model_len,
             budget_bytes=self.plan.kv_budget_bytes,
             device="cuda" if self.on_gpu else "cpu",
+            heads=None if self.on_gpu else self._start_computing(config),
         )
         backend.start(layout)
         if self.probe:
@@ -57,6 +62,13 @@ class DeviceMemory:
         self.weights = load_weights(config)
         tokens, rows = limits.largest_step
         return plan_gpu_memory(config, self.activations, tokens, rows, usable)
+
+    def _start_computing(self, config: Config) -> KvHeads:
+        """Makes the model, and says what its K and V are."""
+        dtype = compute_dtype("weight_dtype", config.weight_dtype)
+        self.decoder = random_decoder(config.model, dtype, config.seed)
+        kv_dtype = compute_dtype("kv_dtype", config.kv_dtype)
+        return KvHeads(config.model.kv_heads, config.model.head_dim, kv_dtype)
 
     def facts(self, config: Config) -> dict[str, Any]:
         """What summary.json says of memory's division."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from bench.errors import SettingError
 
-BYTES_PER_ELEMENT = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int4": 0.5}
-KV_DTYPES = ("fp16", "bf16", "fp8")
-WEIGHT_DTYPES = ("fp16", "bf16", "fp8", "int4")
+BYTES_PER_ELEMENT = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int4": 0.5}
+KV_DTYPES = ("fp32", "fp16", "bf16", "fp8")
+WEIGHT_DTYPES = ("fp32", "fp16", "bf16", "fp8", "int4")
 ACTIVATION_BYTES = 2
 INT4_GROUP = 128
 VOCAB_PADDING = 64
@@ -36,7 +36,8 @@ class ModelShape:
     """The dimensions of a decoder-only transformer (sources in each file of `conf/model/`).
 
     `gated_mlp` models (Llama) have gate, up and down projections, others (OPT) up and down;
-    `learned_positions` replace rotary ones; `biases` are those of linear layers and norms.
+    `learned_positions` replace rotary ones, whose base is `rope_theta`; `biases` are those of
+    linear layers and norms; `norm_epsilon` is RMSNorm's.
 
     Raises SettingError if the dimensions contradict each other.
     """
@@ -55,6 +56,8 @@ class ModelShape:
     learned_positions: bool = False
     biases: bool = False
     tensor_parallel: int = 1
+    rope_theta: float = 10_000.0
+    norm_epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
         for field in ("layers", "hidden_size", "intermediate_size", "heads", "kv_heads",

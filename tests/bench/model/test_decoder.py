@@ -48,7 +48,7 @@ def decoder(shape: ModelShape, tensor_parallel: int = 1) -> Decoder:
     return made
 
 
-def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def causal(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention within one sequence, each KV head serving a group of query heads."""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)

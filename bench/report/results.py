@@ -110,6 +110,15 @@ class Run:
         rows = self.requests.read(("status",), self.notes)["status"].dropna()
         return dict(Counter(str(status) for status in rows if status in OUTCOMES))
 
+    def request_causes(self, most: int = 3) -> list[str]:
+        """The commonest causes among requests that were not completed, with their counts."""
+        if not any(self.request_counts.get(key) for key in OUTCOMES[1:]):
+            return []
+        rows = self.requests.read(("status", "cause"), self.notes)
+        pairs = zip(rows["status"], rows["cause"], strict=True)
+        causes = Counter(f"{s}: {c}" for s, c in pairs if s != "completed" and isinstance(c, str))
+        return [f"{text} ({count:,})" for text, count in causes.most_common(most)]
+
     def log_tail(self, lines: int = 12) -> str:
         """The last lines of `run.log`; empty where there is none."""
         try:

@@ -2,9 +2,9 @@
 
 While a sequence lives, slots it holds beyond its live tokens are `unfilled`. When its hold ends
 with F tokens filled in each branch, they split: `reservation` are the slots it went on to fill
-(below F), `internal` those that it never filled (above F). A preemption or a cancellation ends a hold too,
-and what it had not filled by then counts as internal. Holds still open at the end of a run are
-`undetermined`. (PagedAttention, section 3.1 and figure 2.)
+(below F), `internal` those that it never filled (above F). A preemption or a cancellation ends a
+hold too, and what it had not filled by then counts as internal. Holds still open at the end of a
+run are `undetermined`. (PagedAttention, section 3.1 and figure 2.)
 """
 
 from __future__ import annotations

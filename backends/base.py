@@ -131,13 +131,15 @@ class Backend(Protocol):
 
     `prefill` and `activation_buckets` are the strategy's defaults for the engine; `alloc_conf` is
     what it asks of PyTorch's caching allocator, which only a fresh process can be given.
-    `evicted_blocks` counts cached blocks that were given to others.
+    `evicted_blocks` counts cached blocks that were given to others. With `holds_all_branches` a
+    sequence's memory is of all its branches from the start, else of those that there are.
     """
 
     name: str
     prefill: ClassVar[Literal["whole", "chunked"]]
     activation_buckets: ClassVar[bool]
     caches_prefixes: ClassVar[bool]
+    holds_all_branches: ClassVar[bool]
     alloc_conf: str
     block_tokens: int | None
     evicted_blocks: int

@@ -72,6 +72,7 @@ class ContiguousBuffers(NoPrefixCache):
 
     prefill: ClassVar[Literal["whole", "chunked"]] = "whole"
     activation_buckets: ClassVar[bool] = False
+    holds_all_branches: ClassVar[bool] = True
     block_tokens: int | None = None
 
     def __init__(self, *, name: str, arena: str, layout: str, alloc_conf: str) -> None:

@@ -37,6 +37,7 @@ class Paged(NoPrefixCache):
 
     prefill: ClassVar[Literal["whole", "chunked"]] = "chunked"
     activation_buckets: ClassVar[bool] = False
+    holds_all_branches: ClassVar[bool] = False
     moves = 0
 
     def __init__(

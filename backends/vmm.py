@@ -54,6 +54,7 @@ class Vmm(NoPrefixCache):
 
     prefill: ClassVar[Literal["whole", "chunked"]] = "chunked"
     activation_buckets: ClassVar[bool] = False
+    holds_all_branches: ClassVar[bool] = False
     block_tokens: int | None = None
     moves = 0
     """Device memory is taken at the start; mapping only lets its pages change hands, and PyTorch's

@@ -22,9 +22,7 @@ COMMANDS = {
     "run": Command("bench.experiment:run", "one experiment: group=option key=value ..."),
     "matrix": Command("bench.experiment:matrix", "a sweep: backend=a,b workload=c,d ..."),
     "report": Command("bench.report.page:main", "result folders -> report.html, figures, tables"),
-    "figure": Command(
-        "bench.paper.command:main", "a published figure beside ours: fig2, fig13 ..."
-    ),
+    "figure": Command("bench.paper.command:main", "a published figure beside ours: fig2, fig13"),
     "exec": Command("bench.device.exec:main", "a PyTorch program on a virtual GPU: -- COMMAND"),
 }
 

@@ -49,8 +49,9 @@ class KvMemory:
         if not sequence.preemptions:
             sequence.cached_tokens = hold.cached_tokens
         resumed = sequence.preemptions > 0
-        self.prefix_cache.admitted(sequence.known, hold.cached_tokens, resumed)
-        self.account.opened(sequence.id, hold.slots)
+        blocks = hold.cached_tokens // (self.backend.block_tokens or 1)
+        self.prefix_cache.admitted(sequence.known, hold.cached_tokens, blocks, resumed)
+        self.account.opened(sequence.id, hold.slots, self._held_branches(sequence))
         return True
 
     def extend(self, sequence: Sequence, tokens: int) -> bool:
@@ -63,10 +64,17 @@ class KvMemory:
             return False
         self._granted(sequence, hold)
         if lineage is not None and parents is not None:
+            self.frees += len(set(parents)) < sequence.branches  # a beam was dropped
             sequence.branches = len(parents)
             lineage.parents = None
-        self.account.resized(sequence.id, hold.slots)
+        self.account.resized(sequence.id, hold.slots, self._held_branches(sequence))
         return True
+
+    def _held_branches(self, sequence: Sequence) -> int:
+        """How many branches the sequence's slots are of."""
+        if self.backend.holds_all_branches:
+            return sequence.request.branches
+        return sequence.branches
 
     def _granted(self, sequence: Sequence, hold: Hold) -> None:
         sequence.slots = hold.slots
@@ -78,7 +86,7 @@ class KvMemory:
     def free(self, sequence: Sequence) -> None:
         """Gives back what the sequence holds."""
         self.backend.free(sequence.id, sequence.computed)
-        self.account.closed(sequence.id, sequence.tokens)
+        self.account.closed(sequence.id, sequence.computed)
         sequence.slots = 0
         self.frees += 1
         self._usage = None

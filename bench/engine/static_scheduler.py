@@ -29,6 +29,8 @@ class StaticScheduler(Scheduler):
             self._forming = True
         if self._forming:
             self._forming = self._admit(plan, self._limits.token_budget, now)
+        elif self.waiting:  # it was refused when the batch was formed, and may still be
+            self.memory_bound = self._waits_for_memory(self.waiting[0])
         if not plan.sequences:
             self._continue_running(plan, now)
             plan.padding = list(self._done)

@@ -1,10 +1,10 @@
 """KV memory accounting: what held memory was for, known only when the request ends.
 
 While a sequence lives, slots it holds beyond its live tokens are `unfilled`. When its hold ends
-with F tokens filled, they split: `reservation` are the slots it went on to fill (below F),
-`internal` those that it never filled (above F). A preemption or a cancellation ends a hold too,
-and what it had not filled by then counts as internal. Holds still open at the end of a run are
-`undetermined`. (PagedAttention, section 3.1 and figure 2.)
+with F tokens filled in each branch, they split: `reservation` are the slots it went on to fill
+(below F), `internal` those that it never filled (above F). A preemption or a cancellation ends a
+hold too, and what it had not filled by then counts as internal. Holds still open at the end of a
+run are `undetermined`. (PagedAttention, section 3.1 and figure 2.)
 """
 
 from __future__ import annotations
@@ -26,25 +26,31 @@ class HasTokens(Protocol):
 
 
 class _Span:
-    """Part of a hold with constant slots: its memory-bound time, and live tokens x that time."""
+    """Part of a hold with constant slots, of so many branches: its memory-bound time, and live
+    tokens x that time."""
 
-    __slots__ = ("slots", "time_s", "token_s")
+    __slots__ = ("branches", "slots", "time_s", "token_s")
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, branches: int) -> None:
         self.slots = slots
+        self.branches = branches
         self.time_s = 0.0
         self.token_s = 0.0
 
+    def fillable(self, filled: int) -> int:
+        """Slots that are filled in the end, with `filled` tokens in each branch."""
+        return min(self.slots, filled * self.branches)
+
 
 class _Hold:
-    """A sequence's memory from reserve to free; `seen` has (sample, slots, tokens) of samples."""
+    """A sequence's memory from reserve to free; `seen` has (sample, span, tokens) of samples."""
 
     __slots__ = ("ended_spans", "seen", "span")
 
-    def __init__(self, slots: int) -> None:
-        self.span = _Span(slots)
+    def __init__(self, span: _Span) -> None:
+        self.span = span
         self.ended_spans: list[_Span] = []
-        self.seen: list[tuple[int, int, int]] = []
+        self.seen: list[tuple[int, _Span, int]] = []
 
 
 @dataclass(slots=True)
@@ -84,28 +90,29 @@ class MemoryAccount:
         self.samples: list[Split] = []
         self._holds: dict[int, _Hold] = {}
 
-    def opened(self, sequence: int, slots: int) -> None:
-        """A sequence reserved its first slots."""
-        self._holds[sequence] = _Hold(slots)
+    def opened(self, sequence: int, slots: int, branches: int = 1) -> None:
+        """A sequence reserved its first slots, which are of so many branches."""
+        self._holds[sequence] = _Hold(_Span(slots, branches))
 
-    def resized(self, sequence: int, slots: int) -> None:
+    def resized(self, sequence: int, slots: int, branches: int = 1) -> None:
         """A sequence holds another number of slots from now on."""
         hold = self._holds[sequence]
-        if slots != hold.span.slots:
+        if slots != hold.span.slots or branches != hold.span.branches:
             hold.ended_spans.append(hold.span)
-            hold.span = _Span(slots)
+            hold.span = _Span(slots, branches)
 
     def closed(self, sequence: int, filled: int) -> None:
-        """A hold ended with `filled` live tokens: its unfilled slots can be told apart."""
+        """A hold ended with `filled` live tokens in each branch: its unfilled slots can be told
+        apart."""
         hold = self._holds.pop(sequence)
         for span in (*hold.ended_spans, hold.span):
-            fillable = min(span.slots, filled)
+            fillable = span.fillable(filled)
             self.bound.unfilled.reservation += fillable * span.time_s - span.token_s
             self.bound.unfilled.internal += (span.slots - fillable) * span.time_s
-        for sample, slots, tokens in hold.seen:
-            fillable = min(slots, filled)
+        for sample, span, tokens in hold.seen:
+            fillable = span.fillable(filled)
             self.samples[sample].reservation += fillable - tokens
-            self.samples[sample].internal += slots - fillable
+            self.samples[sample].internal += span.slots - fillable
 
     def observe(
         self,
@@ -144,7 +151,7 @@ class MemoryAccount:
         self.samples.append(Split())
         for sequence in running:
             hold = self._holds[sequence.id]
-            hold.seen.append((number, hold.span.slots, sequence.tokens))
+            hold.seen.append((number, hold.span, sequence.tokens))
         return number
 
     def settled(self) -> int:
@@ -157,6 +164,6 @@ class MemoryAccount:
         for hold in self._holds.values():
             for span in (*hold.ended_spans, hold.span):
                 self.bound.unfilled.undetermined += span.slots * span.time_s - span.token_s
-            for sample, slots, tokens in hold.seen:
-                self.samples[sample].undetermined += slots - tokens
+            for sample, span, tokens in hold.seen:
+                self.samples[sample].undetermined += span.slots - tokens
         self._holds.clear()

@@ -17,12 +17,14 @@ class PrefixCacheCounts:
     queries: int = 0
     query_tokens: int = 0
     hit_tokens: int = 0
+    hit_blocks: int = 0
     resumed_queries: int = 0
     resumed_query_tokens: int = 0
     resumed_hit_tokens: int = 0
 
-    def admitted(self, tokens: int, cached_tokens: int, resumed: bool) -> None:
-        """An admission of `tokens` known tokens, of which `cached_tokens` were found."""
+    def admitted(self, tokens: int, cached_tokens: int, blocks: int, resumed: bool) -> None:
+        """An admission of `tokens` known tokens, of which `cached_tokens` were found, among them
+        so many whole blocks."""
         if resumed:
             self.resumed_queries += 1
             self.resumed_query_tokens += tokens
@@ -31,11 +33,9 @@ class PrefixCacheCounts:
             self.queries += 1
             self.query_tokens += tokens
             self.hit_tokens += cached_tokens
+            self.hit_blocks += blocks
 
-    def summary(self, evicted_blocks: int, block_tokens: int) -> dict[str, Any]:
+    def summary(self, evicted_blocks: int) -> dict[str, Any]:
         """summary.json's `prefix_cache`. `hit_rate` = hit_tokens / query_tokens."""
         rate = self.hit_tokens / self.query_tokens if self.query_tokens else None
-        hit_blocks = self.hit_tokens // block_tokens
-        return asdict(self) | {
-            "hit_rate": rate, "hit_blocks": hit_blocks, "evicted_blocks": evicted_blocks
-        }  # fmt: skip
+        return asdict(self) | {"hit_rate": rate, "evicted_blocks": evicted_blocks}

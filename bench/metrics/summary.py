@@ -87,10 +87,9 @@ def memory_bound(account: MemoryAccount, simulated_s: float) -> dict[str, float 
 def prefix_cache(engine: Engine) -> dict[str, Any] | None:
     """What the prefix cache found; null for a backend without one."""
     backend = engine.memory.backend
-    if not backend.caches_prefixes or backend.block_tokens is None:
+    if not backend.caches_prefixes:
         return None
-    counts = engine.memory.prefix_cache
-    return counts.summary(backend.evicted_blocks, backend.block_tokens)
+    return engine.memory.prefix_cache.summary(backend.evicted_blocks)
 
 
 def sharing(account: MemoryAccount) -> dict[str, float | None]:

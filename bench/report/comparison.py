@@ -62,8 +62,14 @@ def print_comparison(runs: Sequence[Run], console: Console) -> None:
         "Shares are of the KV budget B, averaged over memory-bound time; '-' is undefined.",
         style="dim",
     )
-    for run in (r for r in runs if not r.completed):
-        console.print(f"{run.status}: {run.name}: {run.cause}", style="yellow", markup=False)
+    for run in runs:
+        if not run.completed:
+            console.print(f"{run.status}: {run.name}: {run.cause}", style="yellow", markup=False)
+        elif run.request_counts.get("completed") == 0:
+            causes = "; ".join(run.request_causes()) or "no request ended"
+            console.print(
+                f"no request was completed: {run.name}: {causes}", style="yellow", markup=False
+            )
 
 
 def _terminal_table(workload: str, group: Sequence[Run]) -> Table:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -110,6 +111,18 @@ class Run:
         rows = self.requests.read(("status",), self.notes)["status"].dropna()
         return dict(Counter(str(status) for status in rows if status in OUTCOMES))
 
+    def request_causes(self, most: int = 3) -> list[str]:
+        """The commonest causes among requests that were not completed, with their counts; those
+        that differ in numbers alone are one, and the first stands for all."""
+        if not any(self.request_counts.get(key) for key in OUTCOMES[1:]):
+            return []
+        rows = self.requests.read(("status", "cause"), self.notes)
+        pairs = zip(rows["status"], rows["cause"], strict=True)
+        causes = [f"{s}: {c}" for s, c in pairs if s != "completed" and isinstance(c, str)]
+        kinds = Counter(_DIGITS.sub("0", cause) for cause in causes)
+        first = {_DIGITS.sub("0", cause): cause for cause in reversed(causes)}
+        return [f"{first[kind]} ({count:,})" for kind, count in kinds.most_common(most)]
+
     def log_tail(self, lines: int = 12) -> str:
         """The last lines of `run.log`; empty where there is none."""
         try:
@@ -124,6 +137,9 @@ class Run:
 
     def _label(self, key: str) -> str:
         return self._text(key) or _configured_name(self.config, key) or "unknown"
+
+
+_DIGITS = re.compile(r"\d+")
 
 
 def load_runs(directory: Path) -> list[Run]:

@@ -140,13 +140,7 @@ def _balance(counts: Mapping[str, int]) -> str:
 
 
 def _request_causes(run: Run) -> str:
-    """The commonest causes among a run's requests that were not completed."""
-    if not any(run.request_counts.get(key) for key in OUTCOMES[1:]):
-        return ""
-    rows = run.requests.read(("status", "cause"), run.notes)
-    pairs = zip(rows["status"], rows["cause"], strict=True)
-    causes = Counter(f"{s}: {c}" for s, c in pairs if s != "completed" and isinstance(c, str))
-    said = "; ".join(f"{text} ({count:,})" for text, count in causes.most_common(3))
+    said = "; ".join(run.request_causes())
     return f"<li><b>{escape(run.name)}</b>: {escape(said)}</li>" if said else ""
 
 

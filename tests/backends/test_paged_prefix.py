@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from backends.base import Demand, Hold, KvLayout, TokenIds
 from backends.paged_prefix import PagedPrefix
 from bench.token_source import token_source
+from workloads.base import Request
 from workloads.trace import TraceWorkload
 
 TOKEN_BYTES = 4096
@@ -188,7 +191,7 @@ def test_what_is_found_is_what_was_written(
 @pytest.mark.parametrize(("name", "share"), [("conversation", 0.3819), ("synthetic", 0.6594)])
 def test_an_unbounded_pool_finds_what_mooncakes_ids_share(name: str, share: float) -> None:
     """Full blocks of 512 tokens, found by the tokens that stand for the trace's ids, against a set
-    of the ids themselves. (By all ids, partial last ones too, it is 36.6 and 64.0 %.)"""
+    of the ids themselves."""
     path = traces() / f"mooncake_{name}.jsonl"
     seen: set[int] = set()
     known = 0
@@ -197,16 +200,32 @@ def test_an_unbounded_pool_finds_what_mooncakes_ids_share(name: str, share: floa
         full = row["hash_ids"][: row["input_length"] // 512]
         known += sum(block in seen for block in full)
         seen.update(full)
-    found, blocks = replay(TraceWorkload(path=str(path)), block_size=512, slots=200 << 20)
+    trace = TraceWorkload(path=str(path)).requests(seed=0)
+    found, blocks = replay(trace, block_size=512, slots=200 << 20)
     assert found == known
     assert found / blocks == pytest.approx(share, abs=5e-5)
 
 
+@pytest.mark.parametrize(("name", "share"), [("conversation", 0.366), ("synthetic", 0.640)])
+def test_counted_as_the_trace_counts_partial_last_blocks_are_hits_too(
+    name: str, share: float
+) -> None:
+    """Every id stands for a block: prompts are filled up to the end of their last one (and one
+    token more, which is never found)."""
+    trace = TraceWorkload(path=str(traces() / f"mooncake_{name}.jsonl"))
+    filled = (_filled_up(request) for request in trace.requests(seed=0))
+    found, blocks = replay(filled, block_size=512, slots=200 << 20)
+    assert found / blocks == pytest.approx(share, abs=5e-4)
+
+
+def _filled_up(request: Request) -> Request:
+    return replace(request, prompt_tokens=512 * len(request.prefix) + 1)
+
+
 @pytest.mark.parametrize("name", ["conv", "code"])
 def test_prompts_of_their_own_never_hit(name: str) -> None:
-    found, blocks = replay(
-        TraceWorkload(path=str(traces() / f"azure_llm_2023_{name}.csv")), 128, slots=32 << 20
-    )
+    trace = TraceWorkload(path=str(traces() / f"azure_llm_2023_{name}.csv"))
+    found, blocks = replay(trace.requests(seed=0), 128, slots=32 << 20)
     assert (found, blocks > 0) == (0, True)
 
 
@@ -217,12 +236,12 @@ def traces() -> Path:
     return Path(folder)
 
 
-def replay(workload: TraceWorkload, block_size: int, slots: int) -> tuple[int, int]:
+def replay(requests: Iterable[Request], block_size: int, slots: int) -> tuple[int, int]:
     """Hits and full blocks of prompts that come one after the other to a pool for all of them."""
     backend = PagedPrefix(block_size=block_size)
     backend.start(KvLayout(1, 2, max_model_len=1 << 17, budget_bytes=2 * slots, device="cpu"))
     found = blocks = 0
-    for request in workload.requests(seed=0):
+    for request in requests:
         tokens = request.prompt_tokens
         hold = reserve(backend, request.request_id, tokens, token_source(request, 128_256))
         assert hold is not None

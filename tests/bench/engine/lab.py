@@ -36,7 +36,8 @@ UNLIMITED = 1 << 30
 
 
 class Call(NamedTuple):
-    """A reserve, extend or free, for which sequence, and whether it was granted."""
+    """A reserve, extend, fork (an extend with parents, which can free what beams held) or free,
+    for which sequence, and whether it was granted."""
 
     verb: str
     sequence: int
@@ -61,7 +62,8 @@ class RecordingBackend:
     def extend(
         self, sequence: int, tokens: int, parents: Sequence[int] | None = None
     ) -> Hold | None:
-        return self._noted("extend", sequence, self.backend.extend(sequence, tokens, parents))
+        verb = "extend" if parents is None else "fork"
+        return self._noted(verb, sequence, self.backend.extend(sequence, tokens, parents))
 
     def free(self, sequence: int, computed: int = 0) -> None:
         self.backend.free(sequence, computed)

@@ -81,12 +81,15 @@ def _survivors(all_beams: Survivors, width: int) -> Iterator[tuple[int, ...]]:
 
 
 class Row(NamedTuple):
-    """One sequence in one step: a hold is known by its sequence and the preemptions before it."""
+    """One sequence in one step: a hold is known by its sequence and the preemptions before it.
+    `slots` are of `branches`, `tokens` of those that there are, each with `computed`."""
 
     step: int
     hold: tuple[int, int]
     slots: int
     tokens: int
+    branches: int
+    computed: int
 
 
 class Watch:
@@ -117,7 +120,11 @@ class Watch:
                 self.preempted_with_branches += 1
             if sequence.branches > 1:
                 self.branched[sequence.id] = sequence.preemptions
-            self.rows.append(Row(number, hold, sequence.slots, sequence.tokens))
+            forks_later = not self.lab.backend.holds_all_branches
+            branches = sequence.branches if forks_later else sequence.request.branches
+            self.rows.append(
+                Row(number, hold, sequence.slots, sequence.tokens, branches, sequence.computed)
+            )
             times = self.token_times.setdefault(sequence.id, [])
             times += [step.end_s] * (sequence.generated - len(times))
         self.usages.append(self.lab.backend.usage())
@@ -247,7 +254,7 @@ def check_retries(lab: Lab) -> None:
     """A refused admission was tried again only after something had been freed."""
     refused: set[int] = set()
     for call in lab.backend.calls:
-        if call.verb == "free":
+        if call.verb in ("free", "fork"):
             refused.clear()
         elif call.verb == "reserve":
             assert call.sequence not in refused, "tried again though nothing was freed"
@@ -271,7 +278,7 @@ def check_gaps(lab: Lab, watch: Watch) -> None:
 def check_account(lab: Lab, watch: Watch) -> None:
     """The account against its definition, slot by slot, with hindsight."""
     account = lab.engine.account
-    final = {row.hold: row.tokens for row in watch.rows}
+    final = {row.hold: row.computed for row in watch.rows}
     open_holds = {(s.id, s.preemptions) for s in lab.engine.running}
     whole, samples = Split(), [Split() for _ in watch.steps]
     token_s = held_s = 0.0
@@ -284,9 +291,10 @@ def check_account(lab: Lab, watch: Watch) -> None:
             if row.hold in open_holds:
                 split.undetermined += len(range(row.tokens, row.slots)) * weight
                 continue
-            later = len(range(row.tokens, min(row.slots, final[row.hold])))
-            split.reservation += later * weight
-            split.internal += (len(range(row.tokens, row.slots)) - later) * weight
+            a_branch = row.slots // row.branches
+            filled = row.branches * len(range(min(a_branch, final[row.hold])))
+            split.reservation += (filled - row.tokens) * weight
+            split.internal += (row.slots - filled) * weight
     for step, usage in zip(watch.steps, watch.usages, strict=True):  # shared slots count once
         shared_s = usage.shared // TOKEN_BYTES * (step.end_s - step.start_s)
         token_s -= shared_s

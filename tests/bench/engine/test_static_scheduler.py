@@ -80,3 +80,10 @@ def test_a_batch_ends_when_the_one_it_waited_for_leaves(steps: int) -> None:
     assert lab.ended(Status.CANCELLED) == [1]
     assert lab.ended(Status.COMPLETED) == [0]
     assert lab.backend.usage().free == BUDGET
+
+
+def test_a_batch_that_memory_cut_short_is_memory_bound_while_others_wait() -> None:
+    lab = static_lab()
+    lab.send((10, 2), (10, 5), (10, 3), (10, 2))
+    lab.run()
+    assert [step.memory_bound for step in lab.steps] == [True] * 5 + [False] * 2

@@ -150,3 +150,21 @@ def test_long_names_wrap_at_marks_and_lose_nothing() -> None:
 )
 def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
     assert format_number(value) == text
+
+
+def test_a_run_in_which_nothing_completed_says_why(write_run: WriteRun, tmp_path: Path) -> None:
+    """Causes that differ in numbers alone are one."""
+    counts = {
+        "sent": 3,
+        "completed": 0,
+        "failed": 0,
+        "cancelled": 0,
+        "rejected": 3,
+        "unfinished": 0,
+    }
+    write_run("run", requests=counts)
+    causes = [f"{n} tokens exceed max_model_len=64" for n in (666, 70, 81)]
+    rows = pd.DataFrame({"status": ["rejected"] * 3, "cause": causes})
+    rows.to_parquet(tmp_path / "run" / "requests" / "part-00000.parquet")
+    said = printed(tmp_path)
+    assert "rejected: 666 tokens exceed max_model_len=64 (3)" in " ".join(said.split())

@@ -151,7 +151,7 @@ class ContiguousBuffers(NoPrefixCache):
             if buffers is None:
                 return None
             for branch, parent in enumerate(parents or range(branches)):
-                self._copy(held.buffers[parent], buffers[branch], held)
+                self._copy(held.buffers[parent], buffers[branch], held.slots)
             self._release(held.buffers)
             copies, copied_slots = branches, held.slots
         else:
@@ -175,15 +175,15 @@ class ContiguousBuffers(NoPrefixCache):
             buffer = held.buffers[parent]
             if parent in parents[:branch]:
                 buffer = spare.pop()
-                self._copy(held.buffers[parent], buffer, held)
+                self._copy(held.buffers[parent], buffer, held.tokens)
             buffers.append(buffer)
         return buffers + spare
 
-    def _copy(self, source: Any, target: Any, held: _Held) -> None:
-        """What is written in a branch's buffers, where anything is computed at all."""
+    def _copy(self, source: Any, target: Any, slots: int) -> None:
+        """The first `slots` of a branch's buffers, where anything is computed at all."""
         if self._layout.heads is not None:
             for old, new in zip(self._planes(source), self._planes(target), strict=True):
-                new[: held.tokens] = old[: held.tokens]
+                new[:slots] = old[:slots]
 
     def _planes(self, buffers: Any) -> list[torch.Tensor]:
         """K and V of each layer in turn, each [slots, kv_heads, head_dim]."""

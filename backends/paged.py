@@ -75,8 +75,9 @@ class Paged(NoPrefixCache):
 
         heads = layout.heads
         if heads is not None:
-            shape = 2, num_blocks, self.block_tokens, heads.kv_heads, heads.head_dim
-            self._caches = [KvCache(*each.view(heads.dtype).view(shape)) for each in self.kv]
+            shape = num_blocks, 2, self.block_tokens, heads.kv_heads, heads.head_dim
+            blocks = (each.view(heads.dtype).view(shape) for each in self.kv)
+            self._caches = [KvCache(*each.unbind(1)) for each in blocks]
 
     def _make_pool(self, num_blocks: int) -> BlockPool:
         return BlockPool(num_blocks)

@@ -59,7 +59,7 @@ class ModelExecutor:
             positions += range(row.start, row.stop)
             if row.stop == known[row.sequence]:
                 sampled.append(len(token_ids) - 1)
-        on = partial(torch.tensor, device=self._device)
+        on = partial(torch.tensor, dtype=torch.int64, device=self._device)
         attend = self._backend.attention(rows)
         return self._decoder.logits(on(token_ids), on(positions), on(sampled), attend)
 

@@ -77,7 +77,7 @@ class Paged(NoPrefixCache):
         if heads is not None:
             shape = num_blocks, 2, self.block_tokens, heads.kv_heads, heads.head_dim
             blocks = (each.view(heads.dtype).view(shape) for each in self.kv)
-            self._caches = [KvCache(*each.unbind(1)) for each in blocks]
+            self._caches = [KvCache(each[:, 0], each[:, 1]) for each in blocks]
 
     def _make_pool(self, num_blocks: int) -> BlockPool:
         return BlockPool(num_blocks)

@@ -20,6 +20,7 @@ from bench.engine.memory_plan import (
 from bench.engine.scheduler import Limits
 from bench.errors import SettingError
 from bench.metrics.allocator import AllocatorProbe
+from bench.model.checkpoint import load_decoder
 from bench.model.decoder import Decoder
 from bench.model.weights import compute_dtype, random_decoder
 
@@ -66,7 +67,11 @@ class DeviceMemory:
     def _start_computing(self, config: Config) -> KvHeads:
         """Makes the model, and says what its K and V are."""
         dtype = compute_dtype("weight_dtype", config.weight_dtype)
-        self.decoder = random_decoder(config.model, dtype, config.seed)
+        self.decoder = (
+            load_decoder(config.model, dtype)
+            if config.model.checkpoint
+            else random_decoder(config.model, dtype, config.seed)
+        )
         kv_dtype = compute_dtype("kv_dtype", config.kv_dtype)
         return KvHeads(config.model.kv_heads, config.model.head_dim, kv_dtype)
 

@@ -138,7 +138,7 @@ class Decoder(nn.Module):
         logits = self.lm_head(self.norm(x)[sampled_rows])
         if logits.shape[1] < self.vocab_size:  # one rank's part: room for all ranks' logits
             logits = logits.new_empty(len(logits), self.vocab_size)
-        return logits.float()  # type: ignore[no-any-return]
+        return logits[:, : self.vocab_size].float()  # type: ignore[no-any-return]
 
 
 def _norm(shape: ModelShape) -> nn.Module:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from bench.errors import SettingError
 from bench.model.decoder import Decoder
@@ -40,7 +39,7 @@ def random_decoder(shape: ModelShape, dtype: torch.dtype, seed: int) -> Decoder:
     return decoder.to(dtype).eval()
 
 
-def set_positions(decoder: nn.Module, shape: ModelShape) -> None:
+def set_positions(decoder: Decoder, shape: ModelShape) -> None:
     """Fills the rotary tables: angles are position x theta^(-2i / head_dim) (Su et al., 2021)."""
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
     positions = torch.arange(shape.max_model_len, dtype=torch.float64)

@@ -197,6 +197,10 @@ class _Run:
             "allocator": self._memory.allocator_summary(),
             "driver_s": self._executor.driver_s,
             "steps": self._engine.steps,
+            "step_s": {
+                "measured": self._recorder.busy_s if self._memory.decoder else None,
+                "modelled": self._executor.modelled_s,
+            },
             "activation_replays": self._memory.activations and self._memory.activations.replays,
             "wall_s": time.monotonic() - self._started,
         }

@@ -52,6 +52,7 @@ class DeviceMemory:
 
     def _start_gpu(self, config: Config, backend: Backend, limits: Limits) -> MemoryPlan:
         _check_card(config)
+        _check_dtypes(config)
         usable, _ = torch.cuda.mem_get_info()
         check_weights_fit(config, usable)
         trace = record(config.model, config.tensor_parallel)
@@ -122,3 +123,10 @@ def _check_card(config: Config) -> None:
             "times would be modelled: choose the gpu= that is there, set gpu.device_name to it to "
             "model its times so all the same, or use device=virtual."
         )
+
+
+def _check_dtypes(config: Config) -> None:
+    """Raises SettingError for what no server keeps on a GPU, whose steps are of 16 bits here."""
+    for setting in ("weight_dtype", "kv_dtype"):
+        if getattr(config, setting) == "fp32":
+            raise SettingError(f"{setting}=fp32 is for device=cpu: choose fp16, bf16 or fp8.")

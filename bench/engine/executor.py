@@ -58,6 +58,7 @@ class ModelledExecutor:
         self._read_driver_calls = driver_calls
         self._charged = dict(driver_calls())
         self.driver_s = 0.0
+        self.modelled_s = 0.0
 
     def run(
         self, work: StepWork, sequences: Sequence[EngineSequence], memory_state: int
@@ -66,10 +67,14 @@ class ModelledExecutor:
             work = self._padding.pad(work)
         if self._activations is not None:
             self._activations.run(work.tokens, work.sampled, memory_state)
-        return Computed(self._costs.step_s(work) + self._charge_driver())
+        seconds = self._costs.step_s(work) + self._charge_driver()
+        self.modelled_s += seconds
+        return Computed(seconds)
 
     def copy_s(self, nbytes: int, copies: int) -> float:
-        return self._costs.copy_s(nbytes, copies)
+        seconds = self._costs.copy_s(nbytes, copies)
+        self.modelled_s += seconds
+        return seconds
 
     def _charge_driver(self) -> float:
         calls = self._read_driver_calls()

@@ -1,11 +1,9 @@
-"""Llama checkpoints of Hugging Face's layout, from a local folder: config.json and safetensors."""
+"""Weights of Llama checkpoints of Hugging Face's layout, from the safetensors of a local folder."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,30 +13,6 @@ from bench.errors import SettingError
 from bench.model.decoder import Decoder
 from bench.model.shape import ModelShape
 from bench.model.weights import set_positions
-
-ARCHITECTURE = "LlamaForCausalLM"
-_SETTING = "model.checkpoint"
-
-
-def checkpoint_shape(folder: str) -> ModelShape:
-    """The shape that a checkpoint's config.json gives. Raises SettingError."""
-    config = _read_config(Path(folder).expanduser())
-    heads = config["num_attention_heads"]
-    return ModelShape(
-        name=Path(folder).name,
-        layers=config["num_hidden_layers"],
-        hidden_size=config["hidden_size"],
-        intermediate_size=config["intermediate_size"],
-        heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-        vocab_size=config["vocab_size"],
-        max_model_len=config["max_position_embeddings"],
-        tied_embeddings=bool(config.get("tie_word_embeddings")),
-        rope_theta=_rope_theta(folder, config),
-        norm_epsilon=config["rms_norm_eps"],
-        checkpoint=folder,
-    )
 
 
 def load_decoder(shape: ModelShape, dtype: torch.dtype) -> Decoder:
@@ -57,33 +31,6 @@ def load_decoder(shape: ModelShape, dtype: torch.dtype) -> Decoder:
     return decoder.to(dtype).eval()
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SettingError(
-            f"{_SETTING}={folder} has no config.json that can be read ({error}): give the folder "
-            "of a checkpoint as Hugging Face's save_pretrained writes it."
-        ) from error
-    if ARCHITECTURE not in config.get("architectures", []):
-        raise SettingError(
-            f"{_SETTING}={folder} is of {config.get('architectures')} and only {ARCHITECTURE} can "
-            "be computed: give a Llama checkpoint."
-        )
-    return dict(config)
-
-
-def _rope_theta(folder: str, config: dict[str, Any]) -> float:
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    if kind != "default":
-        raise SettingError(
-            f"{_SETTING}={folder} scales its rotary positions ({kind}), which is not computed: "
-            "give a checkpoint without rope_scaling."
-        )
-    return float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0)
-
-
 def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
     for path in sorted(folder.glob("*.safetensors")):
         try:
@@ -97,7 +44,8 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
 def _take(tensors: dict[str, Tensor], name: str, folder: Path) -> Tensor:
     if name not in tensors:
         raise SettingError(
-            f"{_SETTING}={folder} has no tensor {name} in its *.safetensors: fetch all its files."
+            f"model.checkpoint={folder} has no tensor {name} in its *.safetensors: fetch all its "
+            "files."
         )
     return tensors[name]
 

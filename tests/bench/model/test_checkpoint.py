@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.errors import SettingError
-from bench.model.checkpoint import checkpoint_shape, load_decoder
+from bench.model.checkpoint import load_decoder
+from bench.model.config_json import checkpoint_shape
 
 
 def causal(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -20,6 +20,8 @@ from bench.report.palette import LIGHT
 
 VARIED = ("backend", "workload", "workload.rate_rps", "name")
 """Settings that tell a figure's runs apart."""
+OWN = {"out": "out=results/mine", "path": "path=lengths.csv", "quick": "quick=true"}
+"""Settings of the command itself, and how each is given."""
 SHORTENED = "quick=true: runs were shortened, so numbers differ"
 
 _HELP = """\
@@ -86,12 +88,26 @@ def _parse(argv: list[str]) -> _Asked:
     option = next((argument for argument in given if argument.startswith("-")), None)
     if option:
         raise SettingError(f"figure: {option} is no option here: only --help is.")
-    taken = next((a for a in given if a.lstrip("+").partition("=")[0] in VARIED), None)
-    if taken:
-        raise SettingError(f"{taken} is what figure {figure.name} varies itself: leave it out.")
-    own = {key: _last(given, key) for key in ("out", "path", "quick")}
+    _check_settings(figure, given)
+    own = {key: _last(given, key) for key in OWN}
     overrides = [a for a in given if a.partition("=")[0] not in own]
     return _Asked(figure, own["out"], _path(figure, own["path"]), _quick(own["quick"]), overrides)
+
+
+def _check_settings(figure: PaperFigure, given: Sequence[str]) -> None:
+    for argument in given:
+        key = argument.lstrip("+~").partition("=")[0]
+        if argument in OWN:
+            raise SettingError(f"{argument} has no value: give it one, as in {OWN[argument]}.")
+        if key in VARIED:
+            raise SettingError(
+                f"{argument} is what figure {figure.name} varies itself: leave it out."
+            )
+        if key == "stop_after_s":
+            raise SettingError(
+                f"{argument} would cut the runs of a figure, whose numbers are of requests served "
+                "to the end: leave it out; quick=true makes runs short."
+            )
 
 
 def _last(given: Sequence[str], key: str) -> str | None:

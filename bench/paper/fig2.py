@@ -23,7 +23,7 @@ RATE_RPS = 2.0
 COMPONENTS = {
     "token states": ("token_states",),
     "reservation": ("reservation",),
-    "internal": ("undetermined", "internal"),
+    "internal": ("internal",),  # none is undetermined: requests are served to the end
     "external & others": ("rounding", "cached", "external"),
 }
 PUBLISHED = {

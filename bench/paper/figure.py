@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -15,23 +16,32 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Published:
     """A number that the paper gives in its text or on a figure's labels; a range where it gives
-    two. `where` is the place in the paper."""
+    two, without a low end where it only says "up to". `where` is the place in the paper."""
 
     low: float
     high: float
     where: str
 
     def __str__(self) -> str:
-        return f"{self.low:g}" if self.low == self.high else f"{self.low:g}-{self.high:g}"
+        one = self.low in (self.high, -math.inf)
+        return f"{self.high:g}" if one else f"{self.low:g}-{self.high:g}"
 
-    def difference(self, ours: float) -> float:
-        """How far `ours` is above (or, negative, below) the number; 0 inside a range."""
+    def difference(self, ours: float) -> float | None:
+        """How far `ours` is above (or, negative, below) the number; 0 inside a range, None where
+        it is no more than "up to" allows."""
+        if self.low == -math.inf and ours <= self.high:
+            return None
         return ours - min(max(ours, self.low), self.high)
 
 
 def published(where: str, low: float, high: float | None = None) -> Published:
     """One number, or the range from `low` to `high`."""
     return Published(low, low if high is None else high, where)
+
+
+def at_most(where: str, high: float) -> Published:
+    """What the paper says is reached at best."""
+    return Published(-math.inf, high, where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +62,7 @@ class Row:
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the paper's, in `unit`; None where either is missing."""
+        """Ours minus the paper's, in `unit`; None where either is missing or within a bound."""
         if self.ours is None or self.paper is None:
             return None
         return self.paper.difference(self.ours)

@@ -17,8 +17,14 @@ TICK_S = 1.0
 def run_jobs(target: str, payloads: Sequence[Mapping[str, Any]], task: Task) -> list[Any]:
     """What `target` ("module:function") returns for each payload. Makes the task's folder.
 
-    Raises SettingError where one cannot be done.
+    Raises SettingError where one cannot be done, and for a setting of runs, which would do nothing.
     """
+    idle = next((each for each in task.overrides if each.partition("=")[0] != "jobs"), None)
+    if idle:
+        raise SettingError(
+            f"{idle} is of no use to this figure, which makes no runs: leave it out; it "
+            "takes jobs, out, path and quick."
+        )
     (settings,), _ = compose_cells([*task.overrides, f"out={task.folder}"], task.command)
     at_once = settings.config["jobs"] or os.cpu_count() or 1
     module = target.partition(":")[0]

@@ -1,10 +1,25 @@
-"""How a run's lengths were drawn, in words, from the configuration that it kept."""
+"""How a run's lengths were drawn, in words, from the configuration that it kept; and the mean
+before the clip to a longest length that leaves a wanted mean after it.
+
+`python -m bench.paper.lengths` prints the latter for ShareGPT (conf/workload/kinds/sharegpt.yaml).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+LOGS = np.linspace(-20, 25, 450_001)
+"""Logarithms of lengths, over which densities are summed."""
+LOG_STEP = LOGS[1] - LOGS[0]
+STEPS = 40
 
 
 def drawn_from(config: Mapping[str, Any]) -> str:
@@ -16,6 +31,59 @@ def drawn_from(config: Mapping[str, Any]) -> str:
     return "; ".join(dict.fromkeys(parts)) or f"workload={workload.get('name')}"
 
 
+def mean_after_clip(lengths: Mapping[str, Any]) -> float:
+    """Mean in tokens of what a lognormal or gamma distribution of these settings gives, rounded and
+    clipped as it draws (workloads/lengths): summed over its density, to a thousandth of a token."""
+    bounds = (lengths.get("min_tokens", 1), lengths["max_tokens"])
+    return _mean(_family(lengths), lengths["mean_tokens"], lengths["cv"], *bounds)
+
+
+def mean_before_clip(lengths: Mapping[str, Any], wanted_tokens: float) -> float:
+    """The `mean_tokens` with which the lengths' other settings leave a mean of `wanted_tokens`
+    after the clip, found by scaling it with what is missing."""
+    tokens = wanted_tokens
+    for _ in range(STEPS):
+        share = wanted_tokens / mean_after_clip({**lengths, "mean_tokens": tokens})
+        tokens *= share
+        if abs(share - 1) < 1e-5:
+            break
+    return tokens
+
+
+def has_spread(lengths: Any) -> bool:
+    """Whether these are the settings of a distribution with a mean and a cv."""
+    return isinstance(lengths, Mapping) and _family(lengths) in DENSITIES
+
+
+def _family(lengths: Mapping[str, Any]) -> str:
+    return str(lengths.get("_target_")).rpartition(".")[2]
+
+
+@cache
+def _mean(family: str, mean: float, cv: float, least: int, most: int) -> float:
+    tokens = np.clip(np.rint(np.exp(LOGS)), least, most)
+    return float((tokens * DENSITIES[family](mean, cv)).sum() * LOG_STEP)
+
+
+def _lognormal(mean: float, cv: float) -> Numbers:
+    variance = math.log1p(cv**2)
+    off = LOGS - (math.log(mean) - variance / 2)
+    return np.exp(-(off**2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)
+
+
+def _gamma(mean: float, cv: float) -> Numbers:
+    shape = cv**-2
+    scaled = LOGS - math.log(mean / shape)
+    return np.exp(shape * scaled - np.exp(scaled) - math.lgamma(shape))
+
+
+DENSITIES: dict[str, Callable[[float, float], Numbers]] = {
+    "LognormalLengths": _lognormal,
+    "GammaLengths": _gamma,
+}
+"""Of a length's logarithm, at LOGS."""
+
+
 def _kind(kind: Mapping[str, Any]) -> str:
     pairs = kind.get("pairs")
     if pairs:
@@ -24,11 +92,29 @@ def _kind(kind: Mapping[str, Any]) -> str:
 
 
 def _distribution(lengths: Mapping[str, Any]) -> str:
-    """Such as `lognormal mean_tokens=161.31 cv=1.3 min_tokens=4 max_tokens=1024`."""
+    """Such as `lognormal mean_tokens=166.17 cv=1.3 min_tokens=4 max_tokens=1024 (mean 161.3)`,
+    with the mean after the clip."""
     name = str(lengths["_target_"]).split(".")[-2]
     settings = (f"{key}={_short(value)}" for key, value in lengths.items() if key != "_target_")
-    return " ".join([name, *settings])
+    after = f" (mean {mean_after_clip(lengths):.4g})" if has_spread(lengths) else ""
+    return " ".join([name, *settings]) + after
 
 
 def _short(value: Any) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    """Prints ShareGPT's means before the clip, for those of the paper's figure 11 after it."""
+    published_tokens = {
+        "prompt": ("lognormal.LognormalLengths", 161.31, 1.3, 4),
+        "output": ("gamma.GammaLengths", 337.99, 0.876, 1),
+    }
+    for part, (target, wanted, cv, least) in published_tokens.items():
+        lengths = {"_target_": f"workloads.lengths.{target}", "cv": cv, "min_tokens": least,
+                   "max_tokens": 1024}  # fmt: skip
+        print(f"{part}: mean_tokens={mean_before_clip(lengths, wanted):.2f} for {wanted}")
+
+
+if __name__ == "__main__":
+    main()

@@ -29,7 +29,7 @@ TRAFFIC = (
     f"workload/kinds@{KIND}=chat", "workload.name=overlap", "workload.max_total_tokens=null",
     "engine.max_num_seqs=1024",
 )  # fmt: skip
-TRAFFIC_S = 45.0
+TRAFFIC_S = 120.0
 
 
 class Shown(NamedTuple):

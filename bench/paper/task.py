@@ -12,11 +12,15 @@ from rich.console import Console
 
 from bench.cells import INTERRUPTED, Cell, check_cells, run_cells
 from bench.experiment import compose_cells
+from bench.paper.lengths import has_spread, mean_after_clip, mean_before_clip
 from bench.paper.setups import SHAREGPT, Dataset
 from bench.report.results import Run, load_runs
 
 RUNS = "runs"
 QUICK_S = 120
+QUICK_SHARE = 4
+BACKLOG_RPS = 10_000.0
+"""Faster than any system serves: all requests of a backlog are there within a second or so."""
 CV_FACTOR = "factor on the cv of lengths"
 DEFAULTS = ("device=virtual",)
 
@@ -30,7 +34,7 @@ class Point:
     """One run of a figure: the name of its folder and Hydra's overrides for it.
 
     `rate_rps` and `spread` change what these compose: the workload's mean rate, and the factor on
-    the cv of its lengths. Points that differ in nothing else are composed once.
+    the cv of its lengths, whose means stay. Points that differ in nothing else are composed once.
     """
 
     name: str
@@ -56,6 +60,11 @@ class Task:
     def traffic_s(self, seconds: float) -> str:
         """The override for a workload of so many seconds; of QUICK_S where runs are to be short."""
         return f"workload.duration_s={min(seconds, QUICK_S) if self.quick else seconds}"
+
+    def backlog(self, requests: int) -> tuple[str, ...]:
+        """Overrides for so many requests, at BACKLOG_RPS; fewer where runs are to be short."""
+        number = requests // QUICK_SHARE if self.quick else requests
+        return (f"workload.num_requests={number}", "workload.duration_s=null")
 
     def dataset(self, dataset: Dataset) -> tuple[str, ...]:
         """Overrides for a dataset's requests. A user's file stands in for ShareGPT."""
@@ -99,8 +108,9 @@ class Task:
 
 
 def _spread(workload: Mapping[str, Any], factor: float) -> None:
-    """Multiplies the cv of a workload's lengths."""
+    """Multiplies the cv of a workload's lengths; their means after the clip stay."""
     for kind in workload["kinds"].values():
-        for lengths in kind.values():
-            if isinstance(lengths, dict) and "cv" in lengths:
-                lengths["cv"] *= factor
+        for lengths in filter(has_spread, kind.values()):
+            mean_tokens = mean_after_clip(lengths)
+            lengths["cv"] *= factor
+            lengths["mean_tokens"] = mean_before_clip(lengths, mean_tokens)

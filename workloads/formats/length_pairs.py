@@ -111,7 +111,7 @@ def _columns(line: int, names: list[str]) -> tuple[str, str]:
     for known in (PROMPT_COLUMNS, OUTPUT_COLUMNS):
         name = next((name for name in known if name in names), None)
         if name is None:
-            problem = f"has none of the columns {', '.join(known)}"
+            problem = f"has none of the columns {', '.join(known)}: rename or add one"
             raise MalformedLineError(line, None, ",".join(names), problem)
         found.append(name)
     return found[0], found[1]

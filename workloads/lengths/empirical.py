@@ -40,7 +40,7 @@ class PairsFromFile:
         least = count("min_tokens of length pairs", min_tokens, 1, MAX_TOKENS, "tokens", "use 1")
         longest = _limit("max_prompt_tokens of length pairs", max_prompt_tokens)
         total = _limit("max_total_tokens of length pairs", max_total_tokens)
-        self.path = find_trace("path of length pairs", path)
+        self.path = find_trace("workload.kinds.NAME.pairs.path", path)
         every = self._read(format)
         pairs = [
             pair
@@ -48,8 +48,7 @@ class PairsFromFile:
             if min(pair) >= least and pair.prompt_tokens <= longest and sum(pair) <= total
         ]
         if not pairs:
-            why = f"all {len(every):,} are outside the limits" if every else "the file has none"
-            raise WorkloadError(f"{self.path}: no pairs of lengths are left: {why}.")
+            raise WorkloadError(f"{self.path}: no pairs of lengths are left: {_why(len(every))}.")
         self.left_out = len(every) - len(pairs)
         self.prompts, self.outputs = np.array(pairs, dtype=np.int64).T
         self.longest_prompt_tokens = int(self.prompts.max())
@@ -68,6 +67,13 @@ class PairsFromFile:
             raise WorkloadError(f"{self.path}, {error}.") from None
         except OSError as error:
             raise WorkloadError(f"{self.path} cannot be read: {error.strerror}.") from None
+
+
+def _why(number: int) -> str:
+    if not number:
+        return "the file has none; give one that has lengths"
+    limits = "min_tokens, max_prompt_tokens and max_total_tokens"
+    return f"all {number:,} are outside the limits; widen {limits}"
 
 
 def _limit(setting: str, value: int | None) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.paper.fig2 import COMPONENTS, PUBLISHED
-from bench.paper.figure import Row, published
+from bench.paper.figure import Row, at_most, published
 from bench.paper.lengths import drawn_from
 from bench.paper.systems import VLLM
 from bench.paper.table import COLUMNS, write_csv
@@ -26,6 +26,13 @@ def test_a_difference_is_ours_minus_the_papers_or_0_inside_its_range(
     assert paper.difference(ours) == pytest.approx(difference)
     row = Row(panel="", system="", quantity="", unit="", ours=ours, paper=paper)
     assert row.difference == pytest.approx(difference)
+
+
+def test_up_to_a_number_is_no_range_and_only_above_it_is_a_difference() -> None:
+    bound = at_most("there", 22.0)
+    assert str(bound) == "22"
+    assert [bound.difference(ours) for ours in (0.5, 22.0)] == [None, None]
+    assert bound.difference(25.0) == pytest.approx(3.0)
 
 
 def test_a_missing_value_has_no_difference() -> None:
@@ -60,9 +67,13 @@ def test_the_csv_leaves_empty_what_is_undefined_or_not_published(tmp_path: Path)
 
 def test_lengths_are_said_as_they_were_drawn() -> None:
     prompt = {"_target_": "workloads.lengths.fixed.FixedLength", "tokens": 3}
-    output = {"_target_": "workloads.lengths.gamma.GammaLengths", "mean_tokens": 2.5, "cv": 1}
+    output = {"_target_": "workloads.lengths.gamma.GammaLengths", "mean_tokens": 1000, "cv": 1,
+              "max_tokens": 1000}  # fmt: skip
     drawn = {"workload": {"kinds": {"a": {"prompt": prompt, "output": output}}}}
-    assert drawn_from(drawn) == "prompt fixed tokens=3; output gamma mean_tokens=2.5 cv=1"
+    # The mean of an exponential distribution cut at its mean m: m (1 - 1/e).
+    assert drawn_from(drawn) == (
+        "prompt fixed tokens=3; output gamma mean_tokens=1000 cv=1 max_tokens=1000 (mean 632.1)"
+    )
     pairs = {"workload": {"kinds": {"a": {"pairs": {"path": "/x/sharegpt.json"}}}}}
     assert drawn_from(pairs) == "pairs of sharegpt.json"
     assert drawn_from({"workload": {"path": "/x/azure.csv"}}) == "trace azure.csv"

@@ -89,8 +89,8 @@ def test_a_traces_lengths_are_its_own(public_trace: Callable[[str], Path]) -> No
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"path": None}, "path of length pairs is null"),
-        ({"path": "nowhere.json"}, "path of length pairs is 'nowhere.json'; no such file"),
+        ({"path": None}, r"workload\.kinds\.NAME\.pairs\.path is null"),
+        ({"path": "nowhere.json"}, r"pairs\.path is 'nowhere.json'; no such file"),
         (
             {"format": "xml"},
             "format of length pairs is 'xml'; .* auto, sharegpt, csv, jsonl",
@@ -98,7 +98,10 @@ def test_a_traces_lengths_are_its_own(public_trace: Callable[[str], Path]) -> No
         ({"min_tokens": 0}, "min_tokens of length pairs is 0"),
         ({"max_prompt_tokens": 1}, "max_prompt_tokens of length pairs is 1"),
         ({"max_total_tokens": "2048"}, "max_total_tokens of length pairs is '2048'"),
-        ({"min_tokens": 50}, r"lengths\.csv: no pairs of lengths are left: all 5 are outside"),
+        (
+            {"min_tokens": 50},
+            r"lengths\.csv: no pairs .* left: all 5 are outside .*; widen min_",
+        ),
         ({"format": "sharegpt"}, r"lengths\.csv, line 1: 'prompt_tokens.*not the start of a JSON"),
     ],
 )
@@ -112,5 +115,5 @@ def test_a_setting_that_cannot_be_used_is_named(
 def test_a_file_without_pairs_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "none.json"
     path.write_text("[]")
-    with pytest.raises(WorkloadError, match=r"none\.json: no pairs .* the file has none\.$"):
+    with pytest.raises(WorkloadError, match=r"none\.json: no pairs .* the file has none; give one"):
         PairsFromFile(path=str(path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import cycle
 from typing import Any
@@ -58,6 +58,15 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
 # Block boundaries, prompts that start alike (0 with 3, 1 with 4), and bucket moves.
 PROMPTS = (15, 16, 17, 40, 33, 1, 64, 31, 90, 48)
 OUTPUTS = (20, 3, 40, 17, 1, 30, 12, 50, 9, 26)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Threads of tests that run side by side take each other's cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def prompt(number: int, tokens: int) -> list[int]:

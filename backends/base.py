@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
+import torch
+
 DeviceName = Literal["cuda", "cpu"]
 
 
@@ -21,12 +23,21 @@ class BackendError(ValueError):
     """A backend setting that cannot be used; the message is one sentence for a user."""
 
 
+class KvHeads(NamedTuple):
+    """What K (or V) of one token in one layer is: `kv_heads` vectors of `head_dim` numbers."""
+
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+
 @dataclass(frozen=True, slots=True)
 class KvLayout:
     """The KV memory that a run gives its backend.
 
     `token_bytes` is K and V of one token in all layers on this GPU; `budget_bytes` is the most
-    that the backend may hold, rounding included; `device` is where torch allocates.
+    that the backend may hold, rounding included; `device` is where torch allocates. `heads` is
+    None where nothing is computed: then memory changes hands and nothing is written to it.
     """
 
     layers: int
@@ -34,6 +45,7 @@ class KvLayout:
     max_model_len: int
     budget_bytes: int
     device: DeviceName
+    heads: KvHeads | None = None
 
     @property
     def plane_bytes(self) -> int:
@@ -75,6 +87,27 @@ class Hold(NamedTuple):
     copied_bytes: int = 0
     copies: int = 0
     cached_tokens: int = 0
+
+
+class NewTokens(NamedTuple):
+    """What a step computes for a branch: tokens from `start` up to `stop`, which attend to all
+    that come before them and to themselves. There is room for them."""
+
+    sequence: int
+    branch: int
+    start: int
+    stop: int
+
+
+class StepAttention(Protocol):
+    """Attention of one step's rows, in the order they were given, packed without padding."""
+
+    def __call__(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor:
+        """Writes k and v (tokens, kv_heads, head_dim) to the backend's memory, then lets q
+        (tokens, heads, head_dim) attend to what is there; shape of q."""
+        ...
 
 
 class Usage(NamedTuple):
@@ -153,6 +186,14 @@ class Backend(Protocol):
         and may be kept for reuse."""
         ...
 
+    def attention(self, rows: Sequence[NewTokens]) -> StepAttention:
+        """How the tokens of a step reach K and V. Only with `KvLayout.heads`."""
+        ...
+
+    def computed(self) -> None:
+        """The step that memory was granted for is done: what it was for is written."""
+        ...
+
     def usage(self) -> Usage:
         """KV memory now. The terms are read separately; their sum is not enforced here."""
         ...
@@ -163,7 +204,7 @@ class Backend(Protocol):
 
 
 class NoPrefixCache:
-    """What strategies without a prefix cache say of it."""
+    """What strategies say that find nothing again that others wrote."""
 
     caches_prefixes: ClassVar[bool] = False
     evicted_blocks = 0
@@ -171,3 +212,6 @@ class NoPrefixCache:
     def lookup(self, tokens: int, demand: Demand) -> int:
         """Nothing is ever found."""
         return 0
+
+    def computed(self) -> None:
+        """Nobody asks what is written."""

@@ -10,12 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import torch
+
 from backends.arenas.base import Arena
 from backends.arenas.buddy import BuddyArena
 from backends.arenas.caching import CachingArena
 from backends.arenas.host import HostArena
-from backends.base import BackendError, Demand, Hold, KvLayout, NoPrefixCache, Usage
+from backends.base import (
+    BackendError,
+    Demand,
+    Hold,
+    KvLayout,
+    NewTokens,
+    NoPrefixCache,
+    StepAttention,
+    Usage,
+)
 from backends.checks import one_of
+from backends.kernels.buffers import BufferAttention, Row
 
 Sizing = Callable[[int, Demand], int]
 """Slots to hold for a number of tokens and a demand, before the cap of max_model_len."""
@@ -138,16 +150,58 @@ class ContiguousBuffers(NoPrefixCache):
             buffers = self._allocate(slots, len(held.buffers))
             if buffers is None:
                 return None
+            for branch, parent in enumerate(parents or range(branches)):
+                self._copy(held.buffers[parent], buffers[branch], held.slots)
             self._release(held.buffers)
             copies, copied_slots = branches, held.slots
         else:
             slots, buffers = held.slots, held.buffers
+            if parents is not None:
+                buffers = self._fork(held, parents)
             copies, copied_slots = branches - len(set(parents or range(branches))), held.tokens
         self._held[sequence] = now = _Held(buffers, slots, held.demand, tokens, branches)
         return Hold(
             now.all_slots,
             copies * copied_slots * self._layout.token_bytes,
             copies * len(self._sizes(slots)),
+        )
+
+    def _fork(self, held: _Held, parents: Sequence[int]) -> list[Any]:
+        """The buffers in the order of the new branches: a parent's own for its first child, for
+        the others those that nothing goes on from."""
+        spare = [each for branch, each in enumerate(held.buffers) if branch not in parents]
+        buffers = []
+        for branch, parent in enumerate(parents):
+            buffer = held.buffers[parent]
+            if parent in parents[:branch]:
+                buffer = spare.pop()
+                self._copy(held.buffers[parent], buffer, held.tokens)
+            buffers.append(buffer)
+        return buffers + spare
+
+    def _copy(self, source: Any, target: Any, slots: int) -> None:
+        """The first `slots` of a branch's buffers, where anything is computed at all."""
+        if self._layout.heads is not None:
+            for old, new in zip(self._planes(source), self._planes(target), strict=True):
+                new[:slots] = old[:slots]
+
+    def _planes(self, buffers: Any) -> list[torch.Tensor]:
+        """K and V of each layer in turn, each [slots, kv_heads, head_dim]."""
+        heads = self._layout.heads
+        assert heads is not None, "nothing is computed"
+        tensors = self._arena.tensors(buffers)
+        if not self._per_layer:
+            tensors = tensors[0].chunk(2 * self._layout.layers)
+        return [
+            tensor.view(heads.dtype).view(-1, heads.kv_heads, heads.head_dim) for tensor in tensors
+        ]
+
+    def attention(self, rows: Sequence[NewTokens]) -> StepAttention:
+        return BufferAttention(
+            [
+                Row(self._planes(self._held[row.sequence].buffers[row.branch]), row.start, row.stop)
+                for row in rows
+            ]
         )
 
     def free(self, sequence: int, computed: int = 0) -> None:

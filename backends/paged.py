@@ -7,13 +7,26 @@ others hold too gets a copy of that block alone (copy-on-write; PagedAttention, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
+from torch import Tensor
 
-from backends.base import BackendError, Demand, Hold, KvLayout, NoPrefixCache, Usage
+from backends.base import (
+    BackendError,
+    Demand,
+    Hold,
+    KvLayout,
+    NewTokens,
+    NoPrefixCache,
+    StepAttention,
+    Usage,
+)
 from backends.block_pool import BlockPool
 from backends.checks import integer
+from backends.kernels.base import KvCache, PagedBatch
+from backends.kernels.paged_attention import attend, store_kv
 
 SEGMENT_BYTES = 2 << 20
 """The caching allocator gives a large tensor whole multiples of this (2 MiB) at most."""
@@ -59,6 +72,12 @@ class Paged(NoPrefixCache):
             torch.empty(num_blocks * block_bytes, dtype=torch.uint8, device=layout.device)
             for _ in range(layout.layers)
         ]
+
+        heads = layout.heads
+        if heads is not None:
+            shape = num_blocks, 2, self.block_tokens, heads.kv_heads, heads.head_dim
+            blocks = (each.view(heads.dtype).view(shape) for each in self.kv)
+            self._caches = [KvCache(each[:, 0], each[:, 1]) for each in blocks]
 
     def _make_pool(self, num_blocks: int) -> BlockPool:
         return BlockPool(num_blocks)
@@ -145,10 +164,27 @@ class Paged(NoPrefixCache):
         for table in tables:
             if self._pool.is_shared(table[partial]):
                 (copy,) = self._pool.take(1)
+                self._copy(table[partial], copy, self.block_tokens)
                 self._pool.give_back([table[partial]])
                 table[partial] = copy
                 copied += 1
         return copied
+
+    def _copy(self, source: int, target: int, tokens: int) -> None:
+        """The first `tokens` slots of a block, where anything is computed at all."""
+        if self._layout.heads is not None:
+            for plane in chain.from_iterable(cache[:2] for cache in self._caches):
+                plane[target, :tokens] = plane[source, :tokens]
+
+    def attention(self, rows: Sequence[NewTokens]) -> StepAttention:
+        batch = PagedBatch.of(
+            [self._held[row.sequence].tables[row.branch] for row in rows],
+            [row.stop for row in rows],
+            [row.stop - row.start for row in rows],
+            self.block_tokens,
+            self._layout.device,
+        )
+        return _PagedStep(self._caches, batch)
 
     def free(self, sequence: int, computed: int = 0) -> None:
         held = self._held.pop(sequence)
@@ -177,6 +213,20 @@ class Paged(NoPrefixCache):
         tables = [table for held in self._held.values() for table in held.tables]
         assert self._entries == sum(map(len, tables))
         self._pool.check_integrity(tables)
+
+
+class _PagedStep:
+    """A StepAttention through block tables."""
+
+    def __init__(self, caches: Sequence[KvCache], batch: PagedBatch) -> None:
+        self._caches = caches
+        self._batch = batch
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """All rows are written before any is read: one may read what another one writes."""
+        cache = self._caches[layer]
+        store_kv(k, v, cache, self._batch)
+        return attend(q, cache, self._batch, q.shape[-1] ** -0.5)
 
 
 class _Held(NamedTuple):

@@ -44,6 +44,7 @@ class PagedRadix(Paged):
             )
         self._partial_blocks = partial_blocks
         self._paths: dict[int, _Path] = {}
+        self._unwritten: set[int] = set()  # blocks that the step to come will fill
 
     def _make_pool(self, num_blocks: int) -> BlockPool:
         self._radix = RadixPool(num_blocks, self.block_tokens)
@@ -55,7 +56,8 @@ class PagedRadix(Paged):
         return self._radix.evicted_blocks
 
     def lookup(self, tokens: int, demand: Demand) -> int:
-        return self._found(self._match(tokens, demand)[1], tokens)
+        node, common = self._match(tokens, demand)
+        return self._found(node, common, tokens)[0]
 
     def _match(self, tokens: int, demand: Demand) -> tuple[Node, int]:
         """Where the longest common prefix with the first `tokens` tokens ends, and its length."""
@@ -63,14 +65,21 @@ class PagedRadix(Paged):
         root = self._radix.tree.root(demand.cache_salt, len(token_ids(0, 1)))
         return self._radix.tree.match(root, 0, token_ids(0, demand.identified(tokens)))
 
-    def _found(self, common: int, tokens: int) -> int:
-        """The part of a common prefix that need not be computed."""
+    def _found(self, node: Node, common: int, tokens: int) -> tuple[int, int | None]:
+        """The part of a common prefix that need not be computed, and the block that holds its last
+        tokens where these are to be copied."""
         found = min(common, tokens - 1)
-        return found if self._partial_blocks else found - found % self.block_tokens
+        if not self._partial_blocks:
+            return found - found % self.block_tokens, None
+        whole = common - common % self.block_tokens
+        if found <= whole:
+            return found, None
+        source = self._radix.tree.block_at(node.at(found), found)
+        return (whole, None) if source in self._unwritten else (found, source)
 
     def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
         node, common = self._match(room, demand)
-        cached = self._found(common, room)
+        cached, source = self._found(node, common, room)
         shared = self._radix.tree.full_blocks(node, common)
         free = self._radix.num_free_blocks - sum(not self._radix.is_held(b) for b in shared)
         if self._blocks_in_all(room, demand) - len(shared) > free - self._spare_blocks:
@@ -83,8 +92,11 @@ class PagedRadix(Paged):
         hold = self._hold(sequence, table, written)
         self._paths[sequence] = path
         self._insert_full(path, table, written)
-        copied = max(cached - shared_tokens, 0) * self._layout.token_bytes
-        return hold._replace(cached_tokens=cached, copied_bytes=copied, copies=min(copied, 1))
+        if source is None:
+            return hold._replace(cached_tokens=cached)
+        self._copy(source, table[len(shared)], cached - shared_tokens)
+        copied = (cached - shared_tokens) * self._layout.token_bytes
+        return hold._replace(cached_tokens=cached, copied_bytes=copied, copies=1)
 
     def extend(
         self, sequence: int, tokens: int, parents: Sequence[int] | None = None
@@ -107,14 +119,17 @@ class PagedRadix(Paged):
             )
             self._insert(path, table, stop)
         depth = path.blocks * self.block_tokens
+        self._unwritten.difference_update(table)
         end = self._radix.tree.use(path.node, depth if path.forked else max(depth, stop))
         super().free(sequence, computed)
         self._radix.tree.let_go(end)
 
     def _insert_full(self, path: _Path, table: list[int], tokens: int) -> None:
         """The full blocks of the sequence's first `tokens` tokens can be found."""
-        blocks = min(tokens, path.identified) // self.block_tokens
-        self._insert(path, table, blocks * self.block_tokens)
+        first, last = path.blocks, min(tokens, path.identified) // self.block_tokens
+        self._insert(path, table, last * self.block_tokens)
+        self._unwritten.update(table[first:last])
+        self._unwritten -= path.taken_over
 
     def _insert(self, path: _Path, table: list[int], stop: int) -> None:
         """The sequence's tokens can be found up to `stop`."""
@@ -125,6 +140,9 @@ class PagedRadix(Paged):
             path.node, others = self._radix.insert(path.node, tokens, table, path.blocks, last)
             path.taken_over.update(others)
             path.blocks = stop // self.block_tokens
+
+    def computed(self) -> None:
+        self._unwritten.clear()
 
     def usage(self) -> Usage:
         paged = super().usage()

@@ -101,6 +101,14 @@ class RadixTree:
             last, step = min(last, base), step.parent
         return [block_id for part in reversed(parts) for block_id in part]
 
+    def block_at(self, node: Node, depth: int) -> int:
+        """A block that holds the token before `depth` in `node` with all before it in the block,
+        `depth` being inside a block."""
+        number = depth // self._block_tokens
+        while number - node.start // self._block_tokens >= len(node.blocks):
+            node = next(iter(node.children.values()))
+        return node.blocks[number - node.start // self._block_tokens]
+
     def insert(self, node: Node, depth: int, tokens: bytes, block_ids: list[int]) -> Inserted:
         """Adds `tokens`, which go on from `depth` (a block's start) in `node`, and lie in
         `block_ids`. Where the tree has them already, its own blocks stay."""

@@ -27,10 +27,13 @@ from backends.base import (
     DeviceName,
     Hold,
     KvLayout,
+    NewTokens,
     NoPrefixCache,
+    StepAttention,
     Usage,
 )
 from backends.checks import one_of
+from backends.kernels.buffers import BufferAttention, Row
 
 NOTHING = Hold(0)
 
@@ -196,6 +199,22 @@ class Vmm(NoPrefixCache):
         held = self._held[sequence]
         nbytes = held.capacity * self._plane_token_bytes
         return self._ranges.planes(held.ranges[branch], nbytes)
+
+    def attention(self, rows: Sequence[NewTokens]) -> StepAttention:
+        return BufferAttention([Row(self._typed(row), row.start, row.stop) for row in rows])
+
+    def _typed(self, row: NewTokens) -> list[torch.Tensor]:
+        """K and V of each layer in turn, each [slots, kv_heads, head_dim]; slots that pages have
+        beyond whole ones are left out."""
+        heads, planes = self._layout.heads, self.planes(row.sequence, row.branch)
+        assert heads is not None, "nothing is computed"
+        if self._per_layer:
+            return [
+                plane.view(heads.dtype).view(-1, heads.kv_heads, heads.head_dim) for plane in planes
+            ]
+        (tokens,) = planes
+        shape = (-1, 2 * self._layout.layers, heads.kv_heads, heads.head_dim)
+        return list(tokens.view(heads.dtype).view(shape).unbind(1))
 
     def usage(self) -> Usage:
         """`free` is unmapped pages and those mapped that no sequence needs; `rounding` what pages

@@ -17,6 +17,7 @@ from omegaconf import MISSING, OmegaConf
 from bench.costs import CostConstants
 from bench.errors import SettingError
 from bench.gpu import Gpu
+from bench.model.config_json import checkpoint_shape
 from bench.model.shape import KV_DTYPES, WEIGHT_DTYPES, ModelShape, check_dtype
 
 DEVICES = ("auto", "virtual", "cuda", "cpu")
@@ -37,6 +38,7 @@ class EngineSettings:
     admit_whole_prompt: bool = True
     on_oom: str = "queue"  # queue | fail
     activation_buckets: bool | None = None
+    temperature: float = 0.0  # of sampling, where tokens are computed
 
 
 @dataclass
@@ -139,5 +141,7 @@ def from_container(container: dict[str, Any]) -> Config:
     merged = OmegaConf.merge(OmegaConf.structured(Config), container)
     config = OmegaConf.to_object(merged)
     assert isinstance(config, Config)
+    if config.model.checkpoint is not None:
+        config.model = checkpoint_shape(config.model.checkpoint)
     check(config)
     return config

@@ -42,6 +42,9 @@ LAUNCHER_MODULE = "hydra_plugins.fragbench_launcher"
 PLAIN_WIDTH = 130
 """Columns where the output is no terminal, whose width rich would take for 80."""
 
+CPU_DEFAULTS = {"model": "tiny", "weight_dtype": "fp32", "kv_dtype": "fp32"}
+"""What device=cpu takes unless it is told otherwise."""
+
 NO_LABEL = ("out", "jobs", "hydra")
 SECTIONS = ("backend", "workload", "model", "gpu", "engine", "costs")
 
@@ -134,11 +137,19 @@ def _compose(argv: list[str]) -> None:
         # Hydra writes multirun.yaml before anything is checked; results go where `out` says.
         aside = f"hydra.sweep.dir={scratch}"
         given = any(argument.startswith("hydra.sweep.dir=") for argument in argv)
-        composing = with_earlier_run(argv, SECTIONS, Path(scratch))
+        composing = with_earlier_run(_with_cpu_defaults(argv), SECTIONS, Path(scratch))
         with _arguments(composing if given else [*composing, aside]):
             hydra.main(version_base="1.3", config_path=str(CONF_FOLDER), config_name="config")(
                 _task
             )()
+
+
+def _with_cpu_defaults(argv: list[str]) -> list[str]:
+    """On a CPU the model is computed: one that it can, unless another is asked for."""
+    given = {argument.partition("=")[0] for argument in argv}
+    if "device=cpu" not in argv or "experiment" in given or "from" in given:
+        return argv
+    return [*argv, *(f"{key}={value}" for key, value in CPU_DEFAULTS.items() if key not in given)]
 
 
 @contextlib.contextmanager

@@ -7,12 +7,12 @@ from typing import Any
 
 
 def labels(config: dict[str, Any], device: str) -> dict[str, Any]:
-    """Name, device and choices of a run; times are modelled until compute is real."""
+    """Name, device and choices of a run; times are measured where the model is computed."""
     path = config["workload"].get("path")
     return {
         "name": config["name"],
         "device": device,
-        "time": "modelled",
+        "time": "measured" if device == "cpu" else "modelled",
         "backend": config["backend"].get("name"),
         "workload": Path(path).stem if path else config["workload"].get("name"),
         "model": config["model"]["name"],

@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from itertools import islice, takewhile
@@ -21,7 +21,7 @@ import yaml
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
-from backends.base import Backend
+from backends.base import Backend, TokenIds
 from bench.config import Config, from_container
 from bench.costs import CostModel
 from bench.device.job import report_progress
@@ -32,6 +32,7 @@ from bench.engine.executor import ModelledExecutor
 from bench.engine.incidents import IncidentLog
 from bench.engine.limits import resolve_limits, resolve_padding
 from bench.engine.memory_plan import MemoryPlan
+from bench.engine.model_executor import ModelExecutor
 from bench.engine.scheduler import Limits
 from bench.environment import environment
 from bench.errors import SettingError
@@ -40,7 +41,8 @@ from bench.metrics import summary
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.recorder import Recorder
 from bench.metrics.records import write_json
-from bench.token_source import token_source
+from bench.model.sampling import Sampler
+from bench.token_source import TextSource, token_source
 from workloads.base import Request, Workload, WorkloadError
 
 PROGRESS_S = 0.25
@@ -113,12 +115,20 @@ class _Run:
             constants=config.costs,
             kv_block_tokens=backend.block_tokens,
         )
-        self._executor = ModelledExecutor(
-            costs,
-            memory.activations,
-            memory.driver_calls,
-            resolve_padding(config, backend, limits),
-        )
+        vocab_size = config.model.vocab_size
+        self._executor: ModelExecutor | ModelledExecutor
+        source: Callable[[Request], TokenIds] | None = None
+        if memory.decoder is not None:
+            sampler = Sampler(config.engine.temperature, config.seed)
+            self._executor = ModelExecutor(memory.decoder, backend, sampler, costs, memory.device)
+            source = TextSource(vocab_size)
+        else:
+            padding = resolve_padding(config, backend, limits)
+            self._executor = ModelledExecutor(
+                costs, memory.activations, memory.driver_calls, padding
+            )
+            if backend.caches_prefixes:
+                source = partial(token_source, vocab_size=vocab_size)
         self._engine = Engine(
             backend,
             self._executor,
@@ -127,9 +137,7 @@ class _Run:
             IncidentLog(memory.allocator_counters),
             config.max_model_len,
             self._recorder.on_end,
-            partial(token_source, vocab_size=config.model.vocab_size)
-            if backend.caches_prefixes
-            else None,
+            source,
         )
         self._recorder.listen(self._engine)
 
@@ -189,6 +197,10 @@ class _Run:
             "allocator": self._memory.allocator_summary(),
             "driver_s": self._executor.driver_s,
             "steps": self._engine.steps,
+            "step_s": {
+                "measured": self._recorder.busy_s if self._memory.decoder else None,
+                "modelled": self._executor.modelled_s,
+            },
             "activation_replays": self._memory.activations and self._memory.activations.replays,
             "wall_s": time.monotonic() - self._started,
         }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from backends.base import TokenIds
-from workloads.base import Request
+from bench.engine.text import Text
+from workloads.base import Request, Source
 from workloads.tokens import output_ids, prompt_ids
 
 
@@ -21,3 +22,25 @@ def token_source(request: Request, vocab_size: int) -> TokenIds:
         return made[0][4 * start : 4 * stop]
 
     return token_ids
+
+
+class TextSource:
+    """Texts whose tokens are computed. A later turn's prompt has the answers that were given."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._awaited: dict[int, Text] = {}
+
+    def __call__(self, request: Request) -> Text:
+        prompt = prompt_ids(request, self._vocab_size)
+        start = 0
+        for segment in request.prefix:
+            said = self._awaited.get(segment.id) if segment.source is Source.OUTPUT else None
+            if said is not None:
+                answer = said.branches[0][-segment.tokens :]
+                prompt[start : start + len(answer)] = answer
+            start += segment.tokens
+        text = Text(prompt.tolist())
+        if request.next_turn is not None:
+            self._awaited[request.request_id] = text
+        return text

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+import torch
+
 Buffers = TypeVar("Buffers")
 
 
@@ -29,6 +31,10 @@ class Arena(Protocol, Generic[Buffers]):
 
     def can_ever_allocate(self, sizes: Sequence[int], groups: int = 1) -> bool:
         """Whether the empty arena could hold so many groups of these sizes."""
+        ...
+
+    def tensors(self, buffers: Buffers) -> Sequence[torch.Tensor]:
+        """A group's buffers, as uint8 tensors of the sizes asked for."""
         ...
 
     def usage(self) -> ArenaUsage:

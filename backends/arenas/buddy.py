@@ -18,11 +18,12 @@ from backends.base import KvLayout
 
 
 class BuddyBlock(NamedTuple):
-    """`size` slots from `offset`, of which `requested` were asked for."""
+    """`size` slots from `offset`, of which `requested` were asked for, in `sizes` bytes."""
 
     offset: int
     size: int
     requested: int
+    sizes: tuple[int, ...]
 
 
 class BuddyArena:
@@ -68,7 +69,7 @@ class BuddyArena:
         while size > wanted:
             size >>= 1
             heapq.heappush(self._free[size], offset + size)
-        block = BuddyBlock(offset, wanted, requested)
+        block = BuddyBlock(offset, wanted, requested, tuple(sizes))
         self._live.add(block)
         return block
 
@@ -83,6 +84,10 @@ class BuddyArena:
             heapq.heapify(self._free[size])
             offset, size = min(offset, buddy), size << 1
         heapq.heappush(self._free[size], offset)
+
+    def tensors(self, buffers: BuddyBlock) -> Sequence[torch.Tensor]:
+        start = buffers.offset * self._slot_bytes
+        return torch.split(self.pool[start : start + sum(buffers.sizes)], list(buffers.sizes))
 
     def usage(self) -> ArenaUsage:
         """The tail of the budget that is less than a slot counts as allocated."""

@@ -81,7 +81,7 @@ def _forward(decoder: Decoder, tokens: int, rows: int) -> None:
     decoder(ids, positions, sampled_rows, _attend)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """What a variable-length attention kernel allocates: its output and the log-sum-exp."""
     torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=q.device)
     return torch.empty_like(q, memory_format=torch.contiguous_format)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from backends.base import Backend, KvLayout
+from backends.base import Backend, KvHeads, KvLayout
 from bench.config import Config
 from bench.engine.activations import Activations, record
 from bench.engine.memory_plan import (
@@ -20,6 +20,9 @@ from bench.engine.memory_plan import (
 from bench.engine.scheduler import Limits
 from bench.errors import SettingError
 from bench.metrics.allocator import AllocatorProbe
+from bench.model.checkpoint import load_decoder
+from bench.model.decoder import Decoder
+from bench.model.weights import compute_dtype, random_decoder
 
 
 class DeviceMemory:
@@ -27,6 +30,8 @@ class DeviceMemory:
 
     def __init__(self, config: Config, backend: Backend, limits: Limits, device: str) -> None:
         self.on_gpu = device in ("virtual", "cuda")
+        self.device = "cuda" if self.on_gpu else "cpu"
+        self.decoder: Decoder | None = None
         self.probe = AllocatorProbe() if self.on_gpu else None
         self.activations: Activations | None = None
         self.plan = (
@@ -39,6 +44,7 @@ class DeviceMemory:
             max_model_len=config.max_model_len,
             budget_bytes=self.plan.kv_budget_bytes,
             device="cuda" if self.on_gpu else "cpu",
+            heads=None if self.on_gpu else self._start_computing(config),
         )
         backend.start(layout)
         if self.probe:
@@ -46,6 +52,7 @@ class DeviceMemory:
 
     def _start_gpu(self, config: Config, backend: Backend, limits: Limits) -> MemoryPlan:
         _check_card(config)
+        _check_dtypes(config)
         usable, _ = torch.cuda.mem_get_info()
         check_weights_fit(config, usable)
         trace = record(config.model, config.tensor_parallel)
@@ -57,6 +64,17 @@ class DeviceMemory:
         self.weights = load_weights(config)
         tokens, rows = limits.largest_step
         return plan_gpu_memory(config, self.activations, tokens, rows, usable)
+
+    def _start_computing(self, config: Config) -> KvHeads:
+        """Makes the model, and says what its K and V are."""
+        dtype = compute_dtype("weight_dtype", config.weight_dtype)
+        self.decoder = (
+            load_decoder(config.model, dtype)
+            if config.model.checkpoint
+            else random_decoder(config.model, dtype, config.seed)
+        )
+        kv_dtype = compute_dtype("kv_dtype", config.kv_dtype)
+        return KvHeads(config.model.kv_heads, config.model.head_dim, kv_dtype)
 
     def facts(self, config: Config) -> dict[str, Any]:
         """What summary.json says of memory's division."""
@@ -105,3 +123,10 @@ def _check_card(config: Config) -> None:
             "times would be modelled: choose the gpu= that is there, set gpu.device_name to it to "
             "model its times so all the same, or use device=virtual."
         )
+
+
+def _check_dtypes(config: Config) -> None:
+    """Raises SettingError for what no server keeps on a GPU, whose steps are of 16 bits here."""
+    for setting in ("weight_dtype", "kv_dtype"):
+        if getattr(config, setting) == "fp32":
+            raise SettingError(f"{setting}=fp32 is for device=cpu: choose fp16, bf16 or fp8.")

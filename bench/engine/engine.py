@@ -5,6 +5,7 @@ Synchronous: `step(now)` does one step of continuous batching; whoever drives it
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ import torch
 
 from backends.base import Backend, TokenIds
 from bench.costs import StepWork
-from bench.engine.executor import Executor
+from bench.engine.executor import Computed, Executor
 from bench.engine.incidents import IncidentLog
 from bench.engine.kv_memory import KvMemory
 from bench.engine.scheduler import Limits, Plan, Scheduler
@@ -131,6 +132,7 @@ class Engine:
         Raises ActivationsDoNotFitError.
         """
         self._now = now
+        self._step_began = time.perf_counter()
         preemptions = self.preemptions
         plan = self._scheduler.schedule(now)
         if not plan.sequences:
@@ -138,11 +140,11 @@ class Engine:
         work = _work(plan)
         copy_s = self.executor.copy_s(*self.memory.take_copies())
         try:
-            duration = self._execute(work)
+            computed = self._execute(work, plan)
         except torch.OutOfMemoryError as error:
             self._drop_youngest(plan, now, str(error))
-            duration, work = self._retry(plan)
-        duration += copy_s
+            computed, work = self._retry(plan)
+        duration = self._duration_s(computed) + copy_s
         step = Step(
             start_s=now,
             end_s=now + duration,
@@ -151,11 +153,17 @@ class Engine:
             memory_bound=self._scheduler.memory_bound,
             preempted=self.preemptions - preemptions,
         )
-        self._commit(plan, step)
+        self._commit(plan, step, computed.token_ids)
         return step
 
-    def _execute(self, work: StepWork) -> float:
-        return self.executor.run(work, self.memory.backend.moves)
+    def _execute(self, work: StepWork, plan: Plan) -> Computed:
+        return self.executor.run(work, plan.sequences, self.memory.backend.moves)
+
+    def _duration_s(self, computed: Computed) -> float:
+        """Modelled seconds, or those that passed since the step began, scheduling included."""
+        if computed.seconds is not None:
+            return computed.seconds
+        return time.perf_counter() - self._step_began
 
     def _drop_youngest(self, plan: Plan, now: float, error: str) -> None:
         youngest = self._scheduler.running[-1]
@@ -169,28 +177,34 @@ class Engine:
             plan.sequences.remove(youngest)
         self._scheduler.preempt(youngest)
 
-    def _retry(self, plan: Plan) -> tuple[float, StepWork]:
+    def _retry(self, plan: Plan) -> tuple[Computed, StepWork]:
         work = _work(plan)
         try:
-            return self._execute(work), work
+            return self._execute(work, plan), work
         except torch.OutOfMemoryError as error:
             raise ActivationsDoNotFitError(
                 f"the activations of a step of {work.tokens} tokens did not fit, even after the "
                 f"youngest sequence was preempted: {_first_sentences(str(error))}"
             ) from error
 
-    def _commit(self, plan: Plan, step: Step) -> None:
+    def _commit(self, plan: Plan, step: Step, token_ids: list[list[int]] | None) -> None:
         """Tokens are written and emitted; finished sequences end after memory was observed."""
+        said = iter(token_ids or ())
         end_s, number = step.end_s, self.steps
         self.steps += 1
+        self.memory.backend.computed()
         self.gaps.step_ended(end_s)
         finished = []
         for sequence in plan.sequences:
             sequence.computed += sequence.chunk
             if sequence.computed < sequence.known:
                 continue  # the rest of its prompt comes later
+            if sequence.text is not None:
+                sequence.text.append(next(said))
             if sequence.lineage is not None and sequence.generated:
-                sequence.lineage.grow(sequence.known)
+                parents = sequence.lineage.grow(sequence.known)
+                if parents is not None and sequence.text is not None:
+                    sequence.text.follow(parents)
             sequence.known += 1
             sequence.generated += 1
             self.output_tokens += sequence.request.branches

@@ -1,27 +1,40 @@
-"""What a step's computation does to memory and time."""
+"""What a step's computation does to memory and time, and which tokens come out of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from bench.costs import CostModel, StepWork
 from bench.engine.activations import Activations
 from bench.engine.padding import Padding
+from bench.engine.sequence import Sequence as EngineSequence
+
+
+class Computed(NamedTuple):
+    """What a step took, in modelled seconds (None: they are measured), and the ids that come out
+    of it: for each sequence that gives a token one a branch, in the step's order; None where
+    nothing is computed."""
+
+    seconds: float | None
+    token_ids: list[list[int]] | None = None
 
 
 class Executor(Protocol):
     """Runs a step's computation."""
 
-    def run(self, work: StepWork, memory_state: int) -> float:
-        """Seconds the step takes. `memory_state` differs when device memory moved in between.
+    def run(
+        self, work: StepWork, sequences: Sequence[EngineSequence], memory_state: int
+    ) -> Computed:
+        """Computes the chunks of a step's sequences. `memory_state` differs when device memory
+        moved in between.
 
         Raises torch.OutOfMemoryError when the step's activations do not fit; it can be run again.
         """
         ...
 
     def copy_s(self, nbytes: int, copies: int) -> float:
-        """Seconds to copy KV between buffers, `nbytes` in all."""
+        """Modelled seconds to copy KV between buffers, `nbytes` in all."""
         ...
 
 
@@ -45,16 +58,23 @@ class ModelledExecutor:
         self._read_driver_calls = driver_calls
         self._charged = dict(driver_calls())
         self.driver_s = 0.0
+        self.modelled_s = 0.0
 
-    def run(self, work: StepWork, memory_state: int) -> float:
+    def run(
+        self, work: StepWork, sequences: Sequence[EngineSequence], memory_state: int
+    ) -> Computed:
         if self._padding is not None:
             work = self._padding.pad(work)
         if self._activations is not None:
             self._activations.run(work.tokens, work.sampled, memory_state)
-        return self._costs.step_s(work) + self._charge_driver()
+        seconds = self._costs.step_s(work) + self._charge_driver()
+        self.modelled_s += seconds
+        return Computed(seconds)
 
     def copy_s(self, nbytes: int, copies: int) -> float:
-        return self._costs.copy_s(nbytes, copies)
+        seconds = self._costs.copy_s(nbytes, copies)
+        self.modelled_s += seconds
+        return seconds
 
     def _charge_driver(self) -> float:
         calls = self._read_driver_calls()

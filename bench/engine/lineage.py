@@ -27,13 +27,15 @@ class Lineage:
         """The trunk is computed: every branch goes on from it."""
         self.parents = (0,) * self.width
 
-    def grow(self, known: int) -> None:
-        """Every branch got a token after `known`; in a beam search those that survive go on."""
+    def grow(self, known: int) -> Sequence[int] | None:
+        """Every branch got a token after `known`; in a beam search those that survive go on, from
+        the branches returned."""
         if self._survivors is None:
-            return
+            return None
         parents = next(self._survivors)
         common = self._common
         self._common = [[known if p == q else common[p][q] for q in parents] for p in parents]
         self.trunk = min(map(min, self._common))
         if any(parent != branch for branch, parent in enumerate(parents)):
             self.parents = parents
+        return self.parents

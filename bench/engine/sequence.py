@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from backends.base import Demand, TokenIds
 from bench.engine.lineage import Lineage
+from bench.engine.text import Text
 from workloads.base import Request
 
 
@@ -47,6 +48,7 @@ class Sequence:
         "request",
         "sent_s",
         "slots",
+        "text",
     )
 
     def __init__(self, request: Request, sent_s: float, token_ids: TokenIds | None = None) -> None:
@@ -58,6 +60,7 @@ class Sequence:
             request.cache_salt,
             request.branches,
         )
+        self.text = token_ids if isinstance(token_ids, Text) else None
         self.sent_s = sent_s
         self.known = request.prompt_tokens
         self.computed = 0
@@ -78,6 +81,11 @@ class Sequence:
     @property
     def id(self) -> int:
         return self.request.request_id
+
+    @property
+    def width(self) -> int:
+        """Branches that the request asks for."""
+        return self.request.branches
 
     @property
     def tokens(self) -> int:

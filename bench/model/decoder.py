@@ -1,8 +1,9 @@
 """A decoder-only transformer in plain torch: Llama, and OPT where the shape asks for it.
 
 Sequences of a step are packed in one row of tokens, without padding. How attention reaches K and
-V is the caller's: `attend` takes q (tokens, heads, head_dim), k and v (tokens, kv_heads,
-head_dim) and returns (tokens, heads, head_dim). Under tensor parallelism this is one rank.
+V is the caller's: `attend` takes a layer's number, q (tokens, heads, head_dim), k and v (tokens,
+kv_heads, head_dim) and returns (tokens, heads, head_dim). Under tensor parallelism this is one
+rank.
 """
 
 from __future__ import annotations
@@ -15,27 +16,29 @@ from torch.nn import functional
 
 from bench.model.shape import OPT_POSITION_OFFSET, ModelShape
 
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 class RMSNorm(nn.Module):
     """Root-mean-square norm (Zhang and Sennrich, 2019), computed in fp32 as checkpoints expect."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, epsilon: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size))
+        self._epsilon = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
         wide = x.float()
-        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._epsilon)
         return wide.to(x.dtype) * self.weight
 
 
 class Attention(nn.Module):
     """Grouped-query attention with rotary positions unless the model learns them."""
 
-    def __init__(self, shape: ModelShape, tensor_parallel: int) -> None:
+    def __init__(self, shape: ModelShape, layer: int, tensor_parallel: int) -> None:
         super().__init__()
+        self.layer = layer
         self.heads = shape.heads // tensor_parallel
         self.kv_heads = shape.kv_heads // tensor_parallel
         self.head_dim = shape.head_dim
@@ -49,7 +52,7 @@ class Attention(nn.Module):
         q, k, v = qkv.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
         if self.rotary:
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        attended = attend(q, k, v).reshape(len(x), -1)
+        attended = attend(self.layer, q, k, v).reshape(len(x), -1)
         return self.o_proj(attended)  # type: ignore[no-any-return]
 
 
@@ -80,10 +83,10 @@ class FeedForward(nn.Module):
 class DecoderLayer(nn.Module):
     """Attention and feed-forward, each after a norm and with a residual."""
 
-    def __init__(self, shape: ModelShape, tensor_parallel: int) -> None:
+    def __init__(self, shape: ModelShape, layer: int, tensor_parallel: int) -> None:
         super().__init__()
         self.input_norm = _norm(shape)
-        self.attention = Attention(shape, tensor_parallel)
+        self.attention = Attention(shape, layer, tensor_parallel)
         self.post_attention_norm = _norm(shape)
         self.feed_forward = FeedForward(shape, tensor_parallel)
 
@@ -105,7 +108,9 @@ class Decoder(nn.Module):
             if shape.learned_positions
             else None
         )
-        self.layers = nn.ModuleList(DecoderLayer(shape, tensor_parallel) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            DecoderLayer(shape, layer, tensor_parallel) for layer in range(layers)
+        )
         self.norm = _norm(shape)
         self.lm_head = nn.Linear(shape.hidden_size, vocab_rows, bias=False)
         table = shape.max_model_len, 1, shape.head_dim // 2
@@ -115,8 +120,15 @@ class Decoder(nn.Module):
     def forward(
         self, token_ids: Tensor, positions: Tensor, sampled_rows: Tensor, attend: Attend
     ) -> Tensor:
-        """Next token ids (rows,) after the rows of the step that end their sequence's prompt or
-        decode; token_ids and positions are (tokens,), sampled_rows (rows,), all int64."""
+        """Likeliest next token ids (rows,) after the rows of the step that end their sequence's
+        prompt or decode; token_ids and positions are (tokens,), sampled_rows (rows,), all int64."""
+        logits = self.logits(token_ids, positions, sampled_rows, attend)
+        return logits.argmax(dim=-1)
+
+    def logits(
+        self, token_ids: Tensor, positions: Tensor, sampled_rows: Tensor, attend: Attend
+    ) -> Tensor:
+        """Scores of the next token after `sampled_rows`, (rows, vocabulary) in float32."""
         x = self.embed_tokens(token_ids)
         if self.embed_positions is not None:
             x = x + self.embed_positions(positions + OPT_POSITION_OFFSET)
@@ -126,8 +138,10 @@ class Decoder(nn.Module):
         logits = self.lm_head(self.norm(x)[sampled_rows])
         if logits.shape[1] < self.vocab_size:  # one rank's part: room for all ranks' logits
             logits = logits.new_empty(len(logits), self.vocab_size)
-        return logits.float().argmax(dim=-1)  # type: ignore[no-any-return]
+        return logits[:, : self.vocab_size].float()  # type: ignore[no-any-return]
 
 
 def _norm(shape: ModelShape) -> nn.Module:
-    return nn.LayerNorm(shape.hidden_size) if shape.biases else RMSNorm(shape.hidden_size)
+    if shape.biases:
+        return nn.LayerNorm(shape.hidden_size)
+    return RMSNorm(shape.hidden_size, shape.norm_epsilon)

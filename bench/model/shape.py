@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from bench.errors import SettingError
 
-BYTES_PER_ELEMENT = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int4": 0.5}
-KV_DTYPES = ("fp16", "bf16", "fp8")
-WEIGHT_DTYPES = ("fp16", "bf16", "fp8", "int4")
+BYTES_PER_ELEMENT = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int4": 0.5}
+KV_DTYPES = ("fp32", "fp16", "bf16", "fp8")
+WEIGHT_DTYPES = ("fp32", "fp16", "bf16", "fp8", "int4")
 ACTIVATION_BYTES = 2
 INT4_GROUP = 128
 VOCAB_PADDING = 64
@@ -36,7 +36,9 @@ class ModelShape:
     """The dimensions of a decoder-only transformer (sources in each file of `conf/model/`).
 
     `gated_mlp` models (Llama) have gate, up and down projections, others (OPT) up and down;
-    `learned_positions` replace rotary ones; `biases` are those of linear layers and norms.
+    `learned_positions` replace rotary ones, whose base is `rope_theta`; `biases` are those of
+    linear layers and norms; `norm_epsilon` is RMSNorm's; `checkpoint` is a folder with weights,
+    which are random without one.
 
     Raises SettingError if the dimensions contradict each other.
     """
@@ -55,6 +57,9 @@ class ModelShape:
     learned_positions: bool = False
     biases: bool = False
     tensor_parallel: int = 1
+    rope_theta: float = 10_000.0
+    norm_epsilon: float = 1e-5
+    checkpoint: str | None = None
 
     def __post_init__(self) -> None:
         for field in ("layers", "hidden_size", "intermediate_size", "heads", "kv_heads",
@@ -143,15 +148,16 @@ class ModelShape:
 
         Linear layers take `weight_dtype`; int4 adds a 16-bit scale and a 4-bit zero for each
         group of 128 inputs (GPTQ and AWQ checkpoints). Embeddings, lm_head, norms and biases
-        stay at 16 bits, as quantized checkpoints leave them.
+        stay at 16 bits, as quantized checkpoints leave them, or are of 32 with fp32.
         """
         check_dtype("weight_dtype", weight_dtype, WEIGHT_DTYPES)
+        wide = _unquantized_bytes(weight_dtype)
         linear = self.linear_layers(tensor_parallel)
-        norm = self.norm_elements * ACTIVATION_BYTES
-        vocab = self.vocab_rows(tensor_parallel) * self.hidden_size * ACTIVATION_BYTES
+        norm = self.norm_elements * wide
+        vocab = self.vocab_rows(tensor_parallel) * self.hidden_size * wide
         tensors = [WeightTensor("embed_tokens", vocab)]
         if self.learned_positions:
-            positions = self.position_rows * self.hidden_size * ACTIVATION_BYTES
+            positions = self.position_rows * self.hidden_size * wide
             tensors.append(WeightTensor("embed_positions", positions))
         for layer in range(self.layers):
             prefix = f"layers.{layer}."
@@ -167,6 +173,11 @@ class ModelShape:
     def weight_bytes(self, weight_dtype: str, tensor_parallel: int) -> int:
         """Bytes of all weight tensors on one GPU."""
         return sum(t.nbytes for t in self.weight_tensors(weight_dtype, tensor_parallel))
+
+
+def _unquantized_bytes(weight_dtype: str) -> int:
+    """Of an element of a tensor that quantization leaves alone."""
+    return 4 if weight_dtype == "fp32" else ACTIVATION_BYTES
 
 
 def check_dtype(setting: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -196,5 +207,6 @@ def _linear_tensors(
         nbytes = int(elements * BYTES_PER_ELEMENT[weight_dtype])
         tensors = [WeightTensor(f"{name}.weight", nbytes)]
     if biases:
-        tensors.append(WeightTensor(f"{name}.bias", matrix.outputs * ACTIVATION_BYTES))
+        nbytes = matrix.outputs * _unquantized_bytes(weight_dtype)
+        tensors.append(WeightTensor(f"{name}.bias", nbytes))
     return tensors

@@ -50,7 +50,9 @@ def layout(blocks: int, block_size: int) -> KvLayout:
 def reserve(
     backend: PagedRadix | PagedPrefix, sequence: int, tokens: int, token_ids: TokenIds
 ) -> Hold | None:
-    return backend.reserve(sequence, tokens, tokens, Demand(tokens, 1, token_ids))
+    hold = backend.reserve(sequence, tokens, tokens, Demand(tokens, 1, token_ids))
+    backend.computed()
+    return hold
 
 
 def run(backend: PagedRadix | PagedPrefix, sequence: int, tokens: int, token_ids: TokenIds) -> int:
@@ -341,6 +343,7 @@ class Life:
             known, tokens = self._live[sequence]
             if self.backend.extend(sequence, tokens + more) is not None:
                 self._wrote(sequence, known, tokens + more)
+                self.backend.computed()
 
     def free(self, number: int, which: int, more: int) -> None:
         if self._live:
@@ -465,3 +468,13 @@ def traces() -> Path:
     if folder is None:
         pytest.skip("FRAGBENCH_TRACES is not set: no public traces here")
     return Path(folder)
+
+
+def test_what_the_step_to_come_writes_is_shared_but_not_copied() -> None:
+    """A whole block will be there in time, layer by layer; a part of it cannot be copied yet."""
+    backend = pool(11)
+    first, second = ids((7, 48)), ids((7, 40))
+    assert backend.reserve(0, 48, 48, Demand(48, 1, first)) is not None
+    assert backend.lookup(60, Demand(60, 1, second)) == 32
+    backend.computed()
+    assert backend.lookup(60, Demand(60, 1, second)) == 40

@@ -81,7 +81,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["seed=-1"], ["seed=-1", "from 0 up"]),
         (["tensor_parallel=3"], ["tensor_parallel=3", "divide", "kv_heads=8"]),
         (["tensor_parallel=0"], ["tensor_parallel=0"]),
-        (["kv_dtype=fp32"], ["kv_dtype=fp32", "bf16"]),
+        (["kv_dtype=fp64"], ["kv_dtype=fp64", "bf16"]),
         (["device=tpu"], ["device=tpu", "virtual"]),
         (["engine.on_oom=maybe"], ["engine.on_oom=maybe", "queue"]),
         (["model.layers=0"], ["model.layers=0"]),
@@ -147,7 +147,7 @@ def test_a_folder_that_cannot_be_made_is_refused(
     ("arguments", "parts"),
     [
         (["workload.rate_rps=fast"], ["workload.rate_rps is 'fast'", "a number from"]),
-        (["model=llama3_70b", "tensor_parallel=1"], ["131.4 GiB", "choose a larger gpu"]),
+        (["model=llama3_70b", "tensor_parallel=1"], ["262.8 GiB", "choose a larger gpu"]),
         (["workload=trace", "workload.path=nowhere.csv"], ["nowhere.csv", "FRAGBENCH_TRACES"]),
         (["workload=trace", "workload.path=bad.csv"], ["line 3", "'abc' is not a whole number"]),
     ],

@@ -53,4 +53,4 @@ def test_padded_tokens_take_the_time_of_tokens() -> None:
         constants=load_constants(),
     )
     executor = ModelledExecutor(costs, None, dict, Padding(4096, 256))
-    assert executor.run(StepWork(1100, 1), 0) == costs.step_s(StepWork(2048, 16))
+    assert executor.run(StepWork(1100, 1), [], 0).seconds == costs.step_s(StepWork(2048, 16))

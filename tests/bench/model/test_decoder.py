@@ -48,7 +48,7 @@ def decoder(shape: ModelShape, tensor_parallel: int = 1) -> Decoder:
     return made
 
 
-def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def causal(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention within one sequence, each KV head serving a group of query heads."""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
@@ -115,9 +115,9 @@ def test_opt_has_layer_norms_relu_and_no_rotation() -> None:
     assert isinstance(model.norm, nn.LayerNorm)
     seen: list[Tensor] = []
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         seen.append(q)
-        return causal(q, k, v)
+        return causal(layer, q, k, v)
 
     ids = torch.tensor([3, 14, 15])
     positions = model.embed_positions
@@ -141,14 +141,16 @@ def test_a_prompt_in_chunks_gives_what_it_gives_at_once() -> None:
     whole = model(ids, positions, torch.tensor([5]), causal)
     kept: list[tuple[Tensor, Tensor]] = []
 
-    def first(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def first(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         kept.append((k, v))
-        return causal(q, k, v)
+        return causal(layer, q, k, v)
 
-    def second(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def second(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         k_before, v_before = kept.pop(0)
         padded = torch.cat([q.new_zeros(len(k_before), *q.shape[1:]), q])
-        return causal(padded, torch.cat([k_before, k]), torch.cat([v_before, v]))[len(k_before) :]
+        return causal(layer, padded, torch.cat([k_before, k]), torch.cat([v_before, v]))[
+            len(k_before) :
+        ]
 
     nothing = model(ids[:4], positions[:4], torch.tensor([], dtype=torch.int64), first)
     assert nothing.shape == (0,)
@@ -159,9 +161,9 @@ def test_one_rank_has_its_share_of_heads_rows_and_columns() -> None:
     rank = decoder(LLAMA, tensor_parallel=2)
     shapes: list[tuple[int, ...]] = []
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         shapes.append((*q.shape, *k.shape))
-        return causal(q, k, v)
+        return causal(layer, q, k, v)
 
     chosen = rank(torch.tensor([3, 14, 15]), torch.arange(3), torch.tensor([0, 2]), attend)
     assert shapes == [(3, 2, 8, 3, 1, 8)] * 2

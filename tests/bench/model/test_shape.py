@@ -20,6 +20,8 @@ PARAMETERS = {
     "llama3_8b": 8_030_261_248,
     "llama3_70b": 70_553_706_496,
     "opt_13b": 12_853_473_280,
+    # By hand: 8,192 tokens of 256 twice; a layer has 2 x 256^2 + 256^2 + 3 x 256 x 704 + 2 x 256.
+    "tiny": 2 * 8192 * 256 + 8 * (3 * 256**2 + 3 * 256 * 704 + 2 * 256) + 256,
     # By hand: 50,272 tokens and 2,050 positions of d, 12 d^2 + 13 d a layer, 2 d of the last norm.
     "opt_66b": (50_272 + 2050 + 2) * 9216 + 64 * (12 * 9216**2 + 13 * 9216),
     "opt_175b": (50_272 + 2050 + 2) * 12_288 + 96 * (12 * 12_288**2 + 13 * 12_288),
@@ -30,6 +32,7 @@ FP16_KV_BYTES_PER_TOKEN = {
     "llama3_8b": 131_072,
     "llama3_70b": 327_680,
     "opt_13b": 819_200,
+    "tiny": 2 * 8 * 4 * 32 * 2,
     "opt_66b": 2_359_296,
     "opt_175b": 4_718_592,
 }
@@ -52,6 +55,11 @@ def test_kv_is_halved_by_fp8_and_shared_by_gpus() -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("opt")])
 def test_16_bit_weights_take_two_bytes_a_parameter(name: str) -> None:
     assert load_model(name).weight_bytes("fp16", 1) == 2 * PARAMETERS[name]
+
+
+def test_32_bit_weights_take_twice_as_much() -> None:
+    shape = load_model("llama3_8b")
+    assert shape.weight_bytes("fp32", 1) == 2 * shape.weight_bytes("fp16", 1)
 
 
 def test_a_vocabulary_is_padded_to_64_rows() -> None:
@@ -118,7 +126,7 @@ def test_contradicting_dimensions_are_refused(changes: dict[str, int], message: 
 
 def test_an_unknown_dtype_is_refused_with_the_known_ones() -> None:
     shape = load_model("llama3_8b")
-    with pytest.raises(SettingError, match="kv_dtype=int4 is unknown: choose one of fp16"):
+    with pytest.raises(SettingError, match="kv_dtype=int4 is unknown: choose one of fp32"):
         shape.kv_bytes_per_token("int4", 1)
     with pytest.raises(SettingError, match="weight_dtype=fp4 is unknown"):
         shape.weight_tensors("fp4", 1)

@@ -1,0 +1,1 @@
+"""Attention over paged KV caches: Triton kernels, and the same functions in plain torch."""

@@ -1,0 +1,70 @@
+"""Weights of Llama checkpoints of Hugging Face's layout, from the safetensors of a local folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from bench.errors import SettingError
+from bench.model.decoder import Decoder
+from bench.model.shape import ModelShape
+from bench.model.weights import set_positions
+
+
+def load_decoder(shape: ModelShape, dtype: torch.dtype) -> Decoder:
+    """The checkpoint of `shape` on the CPU. Raises SettingError."""
+    assert shape.checkpoint is not None
+    folder = Path(shape.checkpoint).expanduser()
+    tensors = dict(_tensors(folder))
+    decoder = Decoder(shape, shape.layers, tensor_parallel=1)
+    with torch.no_grad():
+        for name, parameter in decoder.named_parameters():
+            parts = [_take(tensors, part, folder) for part in _names(name, shape)]
+            whole = torch.cat(parts)
+            # The vocabulary's rows are padded here; nobody looks at those beyond it.
+            parameter.zero_()[: len(whole)].copy_(whole)
+        set_positions(decoder, shape)
+    return decoder.to(dtype).eval()
+
+
+def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 - no mapping
+                    yield name, file.get_tensor(name)
+        except (OSError, SafetensorError) as error:
+            raise SettingError(f"{path} cannot be read: {error}; fetch it again.") from error
+
+
+def _take(tensors: dict[str, Tensor], name: str, folder: Path) -> Tensor:
+    if name not in tensors:
+        raise SettingError(
+            f"model.checkpoint={folder} has no tensor {name} in its *.safetensors: fetch all its "
+            "files."
+        )
+    return tensors[name]
+
+
+def _names(ours: str, shape: ModelShape) -> list[str]:
+    """The checkpoint's tensors that make one of ours, in order."""
+    if ours == "lm_head.weight":
+        return ["model.embed_tokens.weight" if shape.tied_embeddings else ours]
+    for part, theirs in _PARTS.items():
+        if part in ours:
+            return [f"model.{ours.replace(part, each)}" for each in theirs]
+    return [f"model.{ours}"]
+
+
+_PARTS = {
+    "attention.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.o_proj": ("self_attn.o_proj",),
+    "feed_forward.up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+    "feed_forward.down_proj": ("mlp.down_proj",),
+    "input_norm": ("input_layernorm",),
+    "post_attention_norm": ("post_attention_layernorm",),
+}

@@ -20,7 +20,7 @@ def take(buddies: BuddyArena, slots: int) -> BuddyBlock:
     return block
 
 
-def given(offset: int, size: int, requested: int) -> BuddyBlock:
+def taken(offset: int, size: int, requested: int) -> BuddyBlock:
     """What `take` returns: one buffer, in slots of one byte."""
     return BuddyBlock(offset, size, requested, (requested,))
 
@@ -31,15 +31,15 @@ def test_splits_and_merges() -> None:
     three = take(buddies, 3)
     five = take(buddies, 5)
     two = take(buddies, 2)
-    assert (three, five, two) == (given(0, 4, 3), given(8, 8, 5), given(4, 2, 2))
+    assert (three, five, two) == (taken(0, 4, 3), taken(8, 8, 5), taken(4, 2, 2))
     assert buddies.usage() == ArenaUsage(requested=10, allocated=14, free=2)
     assert buddies.allocate([3]) is None, "2 slots are left"
-    assert take(buddies, 1) == given(6, 1, 1)
+    assert take(buddies, 1) == taken(6, 1, 1)
     buddies.release(three)
     assert buddies.allocate([5]) is None, "4 free slots beside a 4 that is partly used"
     buddies.release(two)
-    buddies.release(given(6, 1, 1))
-    assert take(buddies, 5) == given(0, 8, 5), "all four parts merged again"
+    buddies.release(taken(6, 1, 1))
+    assert take(buddies, 5) == taken(0, 8, 5), "all four parts merged again"
     buddies.release(five)
     assert buddies.allocate([9]) is None
     buddies.check_integrity()
@@ -62,7 +62,7 @@ def test_a_block_never_merges_across_the_parts() -> None:
     for block in blocks:
         buddies.release(block)
     assert buddies.allocate([12]) is None
-    assert take(buddies, 8) == given(0, 8, 8)
+    assert take(buddies, 8) == taken(0, 8, 8)
 
 
 def test_buffers_are_counted_in_whole_slots_and_the_tail_is_lost() -> None:

@@ -250,6 +250,8 @@ class RadixTree:
 
 def _common(run: bytearray, start: int, tokens: bytes, done: int) -> int:
     """How many bytes are alike from `start` in `run` and `done` in `tokens`."""
+    if start == 0 and tokens.startswith(run, done):  # the whole run, as nearly always
+        return len(run)
     size = min(len(run) - start, len(tokens) - done)
     if size == 0:
         return 0

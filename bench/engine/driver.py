@@ -73,9 +73,7 @@ class _Arrivals:
     def pop(self) -> Request:
         """The next request, of which there must be one."""
         upcoming = self._upcoming
-        if upcoming is None or (
-            self._later_turns and self._later_turns[0][0] < upcoming.scheduled_s
-        ):
-            return heapq.heappop(self._later_turns)[2]
-        self._upcoming = next(self._first_turns, None)
-        return upcoming
+        if upcoming is not None and upcoming.scheduled_s <= self.next_s:
+            self._upcoming = next(self._first_turns, None)
+            return upcoming
+        return heapq.heappop(self._later_turns)[2]

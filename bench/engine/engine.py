@@ -207,7 +207,7 @@ class Engine:
                     sequence.text.follow(parents)
             sequence.known += 1
             sequence.generated += 1
-            self.output_tokens += sequence.request.branches
+            self.output_tokens += sequence.width
             if sequence.last_step != number - 1:
                 self.gaps.run_broken(sequence, number, end_s)
             sequence.last_step = number

@@ -73,7 +73,7 @@ class KvMemory:
     def _held_branches(self, sequence: Sequence) -> int:
         """How many branches the sequence's slots are of."""
         if self.backend.holds_all_branches:
-            return sequence.request.branches
+            return sequence.width
         return sequence.branches
 
     def _granted(self, sequence: Sequence, hold: Hold) -> None:

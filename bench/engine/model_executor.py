@@ -35,40 +35,29 @@ class ModelExecutor:
     def run(
         self, work: StepWork, sequences: Sequence[EngineSequence], memory_state: int
     ) -> Computed:
-        rows = [
-            NewTokens(sequence.id, branch, sequence.computed, sequence.computed + sequence.chunk)
-            for sequence in sequences
-            for branch in range(sequence.branches)
-        ]
-        logits = self._logits(rows, sequences)
-        self.modelled_s += self._costs.step_s(work)
-        return Computed(None, self._sampler.sample(logits, _askers(sequences)))
-
-    def _logits(
-        self, rows: Sequence[NewTokens], sequences: Sequence[EngineSequence]
-    ) -> torch.Tensor:
-        texts = {sequence.id: sequence.text for sequence in sequences}
-        known = {sequence.id: sequence.known for sequence in sequences}
+        rows: list[NewTokens] = []
         token_ids: list[int] = []
         positions: list[int] = []
         sampled: list[int] = []
-        for row in rows:
-            text = texts[row.sequence]
-            assert text is not None, "real compute needs the tokens' ids"
-            token_ids += text.branches[row.branch][row.start : row.stop]
-            positions += range(row.start, row.stop)
-            if row.stop == known[row.sequence]:
-                sampled.append(len(token_ids) - 1)
+        askers = []
+        for sequence in sequences:
+            assert sequence.text is not None, "real compute needs the tokens' ids"
+            start, stop = sequence.computed, sequence.computed + sequence.chunk
+            if stop == sequence.known:
+                askers.append(sequence)
+            for branch in range(sequence.branches):
+                rows.append(NewTokens(sequence.id, branch, start, stop))
+                token_ids += sequence.text.branches[branch][start:stop]
+                positions += range(start, stop)
+                if stop == sequence.known:
+                    sampled.append(len(token_ids) - 1)
         on = partial(torch.tensor, dtype=torch.int64, device=self._device)
         attend = self._backend.attention(rows)
-        return self._decoder.logits(on(token_ids), on(positions), on(sampled), attend)
+        logits = self._decoder.logits(on(token_ids), on(positions), on(sampled), attend)
+        self.modelled_s += self._costs.step_s(work)
+        return Computed(None, self._sampler.sample(logits, askers))
 
     def copy_s(self, nbytes: int, copies: int) -> float:
         """Real copies take their time within the step."""
         self.modelled_s += self._costs.copy_s(nbytes, copies)
         return 0.0
-
-
-def _askers(sequences: Sequence[EngineSequence]) -> list[EngineSequence]:
-    """Those whose step ends with a token."""
-    return [s for s in sequences if s.computed + s.chunk == s.known]

@@ -140,7 +140,7 @@ class Scheduler:
         whole = self._limits.prefill == "whole"
         while self.waiting and budget > 0:
             sequence = self.waiting[0]
-            if self._branches + sequence.request.branches > self._limits.max_num_seqs:
+            if self._branches + sequence.width > self._limits.max_num_seqs:
                 return False
             if self._waits_for_memory(sequence):
                 self.memory_bound = True
@@ -159,7 +159,7 @@ class Scheduler:
                 continue  # it failed; the next one may fit
             self.waiting.popleft()
             self.running.append(sequence)
-            self._branches += sequence.request.branches
+            self._branches += sequence.width
             if sequence.admitted_s is None:
                 sequence.admitted_s = now
             sequence.chunk = chunk
@@ -173,8 +173,8 @@ class Scheduler:
         if limit is None:
             return False
         holders = self.holders
-        live = sum(other.known * other.request.branches for other in holders)
-        return bool(holders) and live + sequence.known * sequence.request.branches > limit
+        live = sum(other.known * other.width for other in holders)
+        return bool(holders) and live + sequence.known * sequence.width > limit
 
     def _waits_for_memory(self, sequence: Sequence) -> bool:
         """Whether the sequence was refused and nothing was freed since."""
@@ -225,5 +225,8 @@ class Scheduler:
 
     def _leave(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
-        self._branches -= sequence.request.branches
+        self._give_back(sequence)
+
+    def _give_back(self, sequence: Sequence) -> None:
+        self._branches -= sequence.width
         self._memory.free(sequence)

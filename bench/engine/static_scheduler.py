@@ -48,13 +48,13 @@ class StaticScheduler(Scheduler):
     def _free_batch(self, end_s: float) -> list[Sequence]:
         batch, self._done = self._done, ()
         for sequence in batch:
-            self._branches -= sequence.request.branches
-            self._memory.free(sequence)
+            self._give_back(sequence)
             sequence.arrived_at_once(end_s)
         return list(batch)
 
     def _leave(self, sequence: Sequence) -> None:
-        if sequence in self._done:
-            self.running.append(sequence)
-            self._done = tuple(other for other in self._done if other is not sequence)
-        super()._leave(sequence)
+        if sequence not in self._done:
+            super()._leave(sequence)
+            return
+        self._done = tuple(other for other in self._done if other is not sequence)
+        self._give_back(sequence)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from backends.base import Backend, KvHeads, KvLayout
 from backends.bucketed import Bucketed
@@ -30,6 +29,7 @@ from bench.model.sampling import Sampler
 from bench.model.shape import ModelShape
 from bench.model.weights import random_decoder
 from tests.bench.engine.lab import cost_model, limits
+from tests.bench.model.plain import causal
 from workloads.base import Request
 
 SHAPE = ModelShape(
@@ -117,13 +117,6 @@ class Served:
             now = now if step is None else step.end_s
             self.backend.check_integrity()
         assert self.ended == [Status.COMPLETED] * len(PROMPTS)
-
-
-def causal(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    q, k, v = (x.transpose(0, 1) for x in (q, k, v))
-    return functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
 
 
 @torch.inference_mode()

@@ -7,19 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
-from torch.nn import functional
 
 from bench.errors import SettingError
 from bench.model.checkpoint import load_decoder
 from bench.model.config_json import checkpoint_shape
-
-
-def causal(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    q, k, v = (x.transpose(0, 1) for x in (q, k, v))
-    return functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
+from tests.bench.model.plain import causal
 
 
 def saved(folder: Path, *, tied: bool) -> object:

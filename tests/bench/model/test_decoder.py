@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from bench.model.decoder import Decoder, rotate
 from bench.model.shape import ModelShape
+from tests.bench.model.plain import causal
 
 LLAMA = ModelShape(
     name="small",
@@ -46,14 +46,6 @@ def decoder(shape: ModelShape, tensor_parallel: int = 1) -> Decoder:
     made.cos.copy_(angles.cos())
     made.sin.copy_(angles.sin())
     return made
-
-
-def causal(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention within one sequence, each KV head serving a group of query heads."""
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    q, k, v = (x.transpose(0, 1) for x in (q, k, v))
-    return functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
 
 
 def test_llama_against_a_formula_written_down() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,34 +13,17 @@ from hypothesis import strategies as st
 from backends.base import Demand, Hold, KvLayout, TokenIds
 from backends.paged_prefix import PagedPrefix
 from bench.token_source import token_source
+from tests.backends.prefixes import ids, layout, traces
 from workloads.base import Request
 from workloads.trace import TraceWorkload
 
 TOKEN_BYTES = 4096
 
 
-def ids(*runs: tuple[int, int]) -> TokenIds:
-    """A prompt of (token, how often) runs, and then tokens of nobody else's."""
-    nobody = next(_nobody)
-    tokens = [token for token, times in runs for _ in range(times)] + [nobody] * 1000
-    return lambda start, stop: b"".join(t.to_bytes(4, "little") for t in tokens[start:stop])
-
-
-_nobody = itertools.count(1_000_000)
-
-
 def pool(blocks: int, block_size: int = 16) -> PagedPrefix:
     """A backend with a pool of exactly so many blocks, the null block among them."""
     backend = PagedPrefix(block_size=block_size)
-    # A layer's part of the budget is cut to whole 2 MiB segments: take blocks of that size.
-    layout = KvLayout(
-        layers=1,
-        token_bytes=(2 << 20) // block_size,
-        max_model_len=block_size,
-        budget_bytes=blocks * (2 << 20),
-        device="cpu",
-    )
-    backend.start(layout)
+    backend.start(layout(blocks, block_size))
     assert backend._pool.num_blocks == blocks
     return backend
 
@@ -80,24 +60,6 @@ def test_a_partial_block_is_not_found() -> None:
     reserve(backend, 0, 47, ids((7, 200)))
     backend.free(0, 47)
     assert backend.lookup(100, Demand(100, 1, ids((7, 200)))) == 32
-
-
-def test_equal_blocks_after_different_ones_are_different() -> None:
-    backend = pool(11)
-    reserve(backend, 0, 32, ids((1, 16), (2, 16)))
-    backend.free(0, 32)
-    assert backend.lookup(100, Demand(100, 1, ids((3, 16), (2, 16)))) == 0
-    assert backend.lookup(100, Demand(100, 1, ids((1, 16), (2, 16)))) == 32
-
-
-def test_tenants_do_not_share() -> None:
-    backend = pool(11)
-    tokens = ids((7, 64))
-    backend.reserve(0, 32, 32, Demand(32, 1, tokens, cache_salt="a"))
-    backend.free(0, 32)
-    assert backend.lookup(64, Demand(64, 1, tokens, cache_salt="a")) == 32
-    assert backend.lookup(64, Demand(64, 1, tokens, cache_salt="b")) == 0
-    assert backend.lookup(64, Demand(64, 1, tokens)) == 0
 
 
 def test_the_least_recently_freed_is_evicted_first_from_its_end() -> None:
@@ -227,13 +189,6 @@ def test_prompts_of_their_own_never_hit(name: str) -> None:
     trace = TraceWorkload(path=str(traces() / f"azure_llm_2023_{name}.csv"))
     found, blocks = replay(trace.requests(seed=0), 128, slots=32 << 20)
     assert (found, blocks > 0) == (0, True)
-
-
-def traces() -> Path:
-    folder = os.environ.get("FRAGBENCH_TRACES")
-    if folder is None:
-        pytest.skip("FRAGBENCH_TRACES is not set: no public traces here")
-    return Path(folder)
 
 
 def replay(requests: Iterable[Request], block_size: int, slots: int) -> tuple[int, int]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,22 +14,8 @@ from backends.base import BackendError, Demand, Hold, KvLayout, TokenIds
 from backends.paged_prefix import PagedPrefix
 from backends.paged_radix import PagedRadix
 from bench.token_source import token_source
+from tests.backends.prefixes import BLOCK_BYTES, ids, layout, source, traces
 from workloads.trace import TraceWorkload
-
-BLOCK_BYTES = 2 << 20  # a layer's part of the budget is cut to whole 2 MiB segments
-
-
-def ids(*runs: tuple[int, int]) -> TokenIds:
-    """A prompt of (token, how often) runs, and then tokens of nobody else's."""
-    nobody = next(_nobody)
-    return source([token for token, times in runs for _ in range(times)] + [nobody] * 1000)
-
-
-def source(tokens: list[int]) -> TokenIds:
-    return lambda start, stop: b"".join(t.to_bytes(4, "little") for t in tokens[start:stop])
-
-
-_nobody = itertools.count(1_000_000)
 
 
 def pool(blocks: int, block_size: int = 16, partial_blocks: bool = True) -> PagedRadix:
@@ -40,11 +24,6 @@ def pool(blocks: int, block_size: int = 16, partial_blocks: bool = True) -> Page
     backend.start(layout(blocks, block_size))
     assert backend._pool.num_blocks == blocks
     return backend
-
-
-def layout(blocks: int, block_size: int) -> KvLayout:
-    token_bytes = BLOCK_BYTES // block_size
-    return KvLayout(1, token_bytes, block_size, blocks * BLOCK_BYTES, device="cpu")
 
 
 def reserve(
@@ -120,23 +99,6 @@ def test_a_partial_last_block_is_found_when_its_sequence_is_done() -> None:
     backend.free(0, 47)
     assert backend.lookup(100, Demand(100, 1, tokens)) == 47
     assert backend.usage().cached == 3 * BLOCK_BYTES
-
-
-def test_equal_tokens_after_different_ones_are_different() -> None:
-    backend = pool(11)
-    run(backend, 0, 32, ids((1, 16), (2, 16)))
-    assert backend.lookup(100, Demand(100, 1, ids((3, 16), (2, 16)))) == 0
-    assert backend.lookup(100, Demand(100, 1, ids((1, 16), (2, 16)))) == 32
-
-
-def test_tenants_do_not_share() -> None:
-    backend = pool(11)
-    tokens = ids((7, 64))
-    backend.reserve(0, 32, 32, Demand(32, 1, tokens, cache_salt="a"))
-    backend.free(0, 32)
-    assert backend.lookup(64, Demand(64, 1, tokens, cache_salt="a")) == 32
-    assert backend.lookup(64, Demand(64, 1, tokens, cache_salt="b")) == 0
-    assert backend.lookup(64, Demand(64, 1, tokens)) == 0
 
 
 @pytest.mark.parametrize(("partial_blocks", "found"), [(True, 20), (False, 16)])
@@ -461,13 +423,6 @@ def shared_tokens(row: dict[str, Any], seen: dict[int, int]) -> int:
         known = known and seen.get(block, 0) == 512
         seen[block] = max(own, seen.get(block, 0))
     return min(found, tokens - 1)
-
-
-def traces() -> Path:
-    folder = os.environ.get("FRAGBENCH_TRACES")
-    if folder is None:
-        pytest.skip("FRAGBENCH_TRACES is not set: no public traces here")
-    return Path(folder)
 
 
 def test_what_the_step_to_come_writes_is_shared_but_not_copied() -> None:

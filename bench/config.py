@@ -119,6 +119,11 @@ def _check_engine(engine: EngineSettings, max_model_len: int) -> None:
     if engine.prefill is not None:
         _choice("engine.prefill", engine.prefill, ("whole", "chunked"))
     _choice("engine.on_oom", engine.on_oom, ("queue", "fail"))
+    if not 0 <= engine.temperature < math.inf:
+        raise SettingError(
+            f"engine.temperature={engine.temperature} is out of range: give 0 for the likeliest "
+            "token, or a number above, such as 0.8."
+        )
     _positive("engine.max_num_seqs", engine.max_num_seqs, "sequences")
     for name in ("token_budget", "max_live_tokens"):
         value = getattr(engine, name)

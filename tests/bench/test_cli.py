@@ -81,6 +81,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["seed=-1"], ["seed=-1", "from 0 up"]),
         (["tensor_parallel=3"], ["tensor_parallel=3", "divide", "kv_heads=8"]),
         (["tensor_parallel=0"], ["tensor_parallel=0"]),
+        (["engine.batching=foo"], ["engine.batching=foo", "continuous, static"]),
+        (["engine.temperature=-1"], ["engine.temperature=-1", "0.8"]),
         (["kv_dtype=fp64"], ["kv_dtype=fp64", "bf16"]),
         (["device=tpu"], ["device=tpu", "virtual"]),
         (["engine.on_oom=maybe"], ["engine.on_oom=maybe", "queue"]),

@@ -7,12 +7,12 @@ from typing import Any
 
 
 def labels(config: dict[str, Any], device: str) -> dict[str, Any]:
-    """Name, device and choices of a run; times are measured where the model is computed."""
+    """Name, device and choices of a run; times are measured unless the device is virtual."""
     path = config["workload"].get("path")
     return {
         "name": config["name"],
         "device": device,
-        "time": "measured" if device == "cpu" else "modelled",
+        "time": "modelled" if device == "virtual" else "measured",
         "backend": config["backend"].get("name"),
         "workload": Path(path).stem if path else config["workload"].get("name"),
         "model": config["model"]["name"],

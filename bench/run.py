@@ -28,7 +28,7 @@ from bench.device.job import report_progress
 from bench.engine.device_memory import DeviceMemory
 from bench.engine.driver import Stopped, drive
 from bench.engine.engine import ActivationsDoNotFitError, Engine
-from bench.engine.executor import ModelledExecutor
+from bench.engine.executor import Executor, ModelledExecutor
 from bench.engine.incidents import IncidentLog
 from bench.engine.limits import resolve_limits, resolve_padding
 from bench.engine.memory_plan import MemoryPlan
@@ -116,14 +116,16 @@ class _Run:
             kv_block_tokens=backend.block_tokens,
         )
         vocab_size = config.model.vocab_size
-        self._executor: ModelExecutor | ModelledExecutor
+        padding = resolve_padding(config, backend, limits)
+        self._executor: Executor
         source: Callable[[Request], TokenIds] | None = None
         if memory.decoder is not None:
             sampler = Sampler(config.engine.temperature, config.seed)
-            self._executor = ModelExecutor(memory.decoder, backend, sampler, costs, memory.device)
+            self._executor = ModelExecutor(
+                memory.decoder, backend, sampler, costs, memory.device, padding
+            )
             source = TextSource(vocab_size)
         else:
-            padding = resolve_padding(config, backend, limits)
             self._executor = ModelledExecutor(
                 costs, memory.activations, memory.driver_calls, padding
             )

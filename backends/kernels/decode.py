@@ -110,7 +110,7 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-@triton.jit(do_not_specialize=["splits"])
+@triton.jit(do_not_specialize=["table_stride", "splits"])
 def _decode(
     q: tl.tensor,
     keys: tl.tensor,

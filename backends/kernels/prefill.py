@@ -71,7 +71,7 @@ def paged_prefill(
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _prefill(
     q: tl.tensor,
     keys: tl.tensor,

@@ -78,10 +78,10 @@ def _forward(decoder: Decoder, tokens: int, rows: int) -> None:
     ids = torch.empty(tokens, dtype=torch.int64, device="cuda")
     positions = torch.empty_like(ids)
     sampled_rows = torch.empty(rows, dtype=torch.int64, device="cuda")
-    decoder(ids, positions, sampled_rows, _attend)
+    decoder(ids, positions, sampled_rows, allocate_attention)
 
 
-def _attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def allocate_attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """What a variable-length attention kernel allocates: its output and the log-sum-exp."""
     torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=q.device)
     return torch.empty_like(q, memory_format=torch.contiguous_format)

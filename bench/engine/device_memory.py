@@ -2,79 +2,84 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from backends.base import Backend, KvHeads, KvLayout
+from backends.base import Backend, DeviceName, KvHeads, KvLayout
 from bench.config import Config
 from bench.engine.activations import Activations, record
 from bench.engine.memory_plan import (
-    MemoryPlan,
+    RunStep,
     check_weights_fit,
     load_weights,
     plan_gpu_memory,
     plan_host_memory,
 )
+from bench.engine.real_model import make_decoder, run_without_memory, warm_up
 from bench.engine.scheduler import Limits
 from bench.errors import SettingError
 from bench.metrics.allocator import AllocatorProbe
-from bench.model.checkpoint import load_decoder
 from bench.model.decoder import Decoder
-from bench.model.weights import compute_dtype, random_decoder
+from bench.model.weights import compute_dtypes
 
 
 class DeviceMemory:
-    """The device's memory set up for a run: weights loaded, activations known, KV started."""
+    """The device's memory set up for a run: weights loaded, activations known, KV started.
+
+    On the virtual GPU activations are replayed; elsewhere there is a decoder that makes its own.
+    """
 
     def __init__(self, config: Config, backend: Backend, limits: Limits, device: str) -> None:
-        self.on_gpu = device in ("virtual", "cuda")
-        self.device = "cuda" if self.on_gpu else "cpu"
-        self.decoder: Decoder | None = None
+        self.on_gpu = device != "cpu"
+        self.device: DeviceName = "cuda" if self.on_gpu else "cpu"
         self.probe = AllocatorProbe() if self.on_gpu else None
+        self.decoder: Decoder | None = None
         self.activations: Activations | None = None
+        usable = _usable_bytes(config) if self.on_gpu else config.gpu.usable_bytes
+        check_weights_fit(config, usable)
+        heads = None
+        if device == "virtual":
+            self.activations = self._start_modelling(config, backend)
+            run_step: RunStep = self.activations.replay
+        else:
+            dtype, kv_dtype = compute_dtypes(config.weight_dtype, config.kv_dtype)
+            heads = KvHeads(config.model.kv_heads, config.model.head_dim, kv_dtype)
+            self.decoder = make_decoder(config, dtype, self.device)
+            run_step = partial(run_without_memory, self.decoder, self.device)
         self.plan = (
-            self._start_gpu(config, backend, limits) if self.on_gpu else plan_host_memory(config)
+            plan_gpu_memory(config, run_step, *limits.largest_step, usable)
+            if self.on_gpu
+            else plan_host_memory(config)
         )
         self.token_bytes = config.model.kv_bytes_per_token(config.kv_dtype, config.tensor_parallel)
-        layout = KvLayout(
-            layers=config.model.layers,
-            token_bytes=self.token_bytes,
-            max_model_len=config.max_model_len,
-            budget_bytes=self.plan.kv_budget_bytes,
-            device="cuda" if self.on_gpu else "cpu",
-            heads=None if self.on_gpu else self._start_computing(config),
+        backend.start(
+            KvLayout(
+                layers=config.model.layers,
+                token_bytes=self.token_bytes,
+                max_model_len=config.max_model_len,
+                budget_bytes=self.plan.kv_budget_bytes,
+                device=self.device,
+                heads=heads,
+            )
         )
-        backend.start(layout)
+        if self.decoder is not None:
+            warm_up(self.decoder, backend, self.device, config.max_model_len)
         if self.probe:
             self.probe.start()
 
-    def _start_gpu(self, config: Config, backend: Backend, limits: Limits) -> MemoryPlan:
-        _check_card(config)
+    def _start_modelling(self, config: Config, backend: Backend) -> Activations:
+        """Records the activations, then loads the weights. Raises SettingError."""
         _check_dtypes(config)
-        usable, _ = torch.cuda.mem_get_info()
-        check_weights_fit(config, usable)
-        trace = record(config.model, config.tensor_parallel)
-        self.activations = Activations(
-            trace,
+        activations = Activations(
+            record(config.model, config.tensor_parallel),
             ages="garbage_collection_threshold" in (backend.alloc_conf + config.alloc_conf),
             driver_calls=lambda: sum(self.driver_calls().values()),
         )
         self.weights = load_weights(config)
-        tokens, rows = limits.largest_step
-        return plan_gpu_memory(config, self.activations, tokens, rows, usable)
-
-    def _start_computing(self, config: Config) -> KvHeads:
-        """Makes the model, and says what its K and V are."""
-        dtype = compute_dtype("weight_dtype", config.weight_dtype)
-        self.decoder = (
-            load_decoder(config.model, dtype)
-            if config.model.checkpoint
-            else random_decoder(config.model, dtype, config.seed)
-        )
-        kv_dtype = compute_dtype("kv_dtype", config.kv_dtype)
-        return KvHeads(config.model.kv_heads, config.model.head_dim, kv_dtype)
+        return activations
 
     def facts(self, config: Config) -> dict[str, Any]:
         """What summary.json says of memory's division."""
@@ -114,19 +119,24 @@ class DeviceMemory:
         return self.probe.summary() if self.probe else None
 
 
-def _check_card(config: Config) -> None:
-    """Raises SettingError where the card is another than `gpu`, whose times are modelled."""
+def _usable_bytes(config: Config) -> int:
+    """What the card has left. Raises SettingError where it is another than `gpu`."""
     found = torch.cuda.get_device_name(0)
     if found != config.gpu.device_name:
         raise SettingError(
             f"the card is {found!r} and gpu={config.gpu.name} is {config.gpu.device_name!r}, whose "
-            "times would be modelled: choose the gpu= that is there, set gpu.device_name to it to "
-            "model its times so all the same, or use device=virtual."
+            "modelled times would stand beside measured ones: choose the gpu= that is there, set "
+            "gpu.device_name to it to do so all the same, or use device=virtual."
         )
+    usable, _ = torch.cuda.mem_get_info()
+    return usable
 
 
 def _check_dtypes(config: Config) -> None:
-    """Raises SettingError for what no server keeps on a GPU, whose steps are of 16 bits here."""
+    """Raises SettingError for what is not modelled: GPUs serve at 16 bits or less."""
     for setting in ("weight_dtype", "kv_dtype"):
         if getattr(config, setting) == "fp32":
-            raise SettingError(f"{setting}=fp32 is for device=cpu: choose fp16, bf16 or fp8.")
+            raise SettingError(
+                f"{setting}=fp32 is for device=cpu and device=cuda, which compute: choose fp16, "
+                "bf16 or fp8."
+            )

@@ -157,7 +157,7 @@ class Engine:
         return step
 
     def _execute(self, work: StepWork, plan: Plan) -> Computed:
-        return self.executor.run(work, plan.sequences, self.memory.backend.moves)
+        return self.executor.run(work, plan, self.memory.backend.moves)
 
     def _duration_s(self, computed: Computed) -> float:
         """Modelled seconds, or those that passed since the step began, scheduling included."""

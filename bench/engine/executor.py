@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NamedTuple, Protocol
 
 from bench.costs import CostModel, StepWork
 from bench.engine.activations import Activations
 from bench.engine.padding import Padding
-from bench.engine.sequence import Sequence as EngineSequence
+from bench.engine.scheduler import Plan
 
 
 class Computed(NamedTuple):
@@ -21,12 +21,15 @@ class Computed(NamedTuple):
 
 
 class Executor(Protocol):
-    """Runs a step's computation."""
+    """Runs a step's computation. `modelled_s` adds up what the cost model says of all steps, also
+    where their time is measured; `driver_s` is what of it the driver's calls took."""
 
-    def run(
-        self, work: StepWork, sequences: Sequence[EngineSequence], memory_state: int
-    ) -> Computed:
-        """Computes the chunks of a step's sequences. `memory_state` differs when device memory
+    measures: ClassVar[bool]
+    modelled_s: float
+    driver_s: float
+
+    def run(self, work: StepWork, plan: Plan, memory_state: int) -> Computed:
+        """Computes a plan, which is `work` in all. `memory_state` differs when device memory
         moved in between.
 
         Raises torch.OutOfMemoryError when the step's activations do not fit; it can be run again.
@@ -45,6 +48,8 @@ class ModelledExecutor:
     made for KV memory and for activations alike are charged to the step they happened in.
     """
 
+    measures: ClassVar[bool] = False
+
     def __init__(
         self,
         costs: CostModel,
@@ -60,9 +65,7 @@ class ModelledExecutor:
         self.driver_s = 0.0
         self.modelled_s = 0.0
 
-    def run(
-        self, work: StepWork, sequences: Sequence[EngineSequence], memory_state: int
-    ) -> Computed:
+    def run(self, work: StepWork, plan: Plan, memory_state: int) -> Computed:
         if self._padding is not None:
             work = self._padding.pad(work)
         if self._activations is not None:

@@ -8,6 +8,7 @@ small: fragmentation has to bite in the room that it would have.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,10 @@ import torch
 
 from bench.config import Config, parse_bytes
 from bench.device.stats import hold_back
-from bench.engine.activations import Activations
 from bench.errors import SettingError
+
+RunStep = Callable[[int, int], None]
+"""Takes the activations of a step of so many tokens and sampled rows, and lets them go."""
 
 GIB = 1 << 30
 PAGE_BYTES = 2 << 20
@@ -64,11 +67,11 @@ def load_weights(config: Config) -> list[torch.Tensor]:
 
 
 def plan_gpu_memory(
-    config: Config, activations: Activations, tokens: int, rows: int, usable_bytes: int
+    config: Config, run_step: RunStep, tokens: int, rows: int, usable_bytes: int
 ) -> MemoryPlan:
     """Divides a GPU that holds the weights; `tokens` and `rows` are those of the largest step."""
     weights = config.model.weight_bytes(config.weight_dtype, config.tensor_parallel)
-    peak = _activation_peak(activations, tokens, rows)
+    peak = _activation_peak(run_step, tokens, rows)
     stats: dict[str, Any] = torch.cuda.memory_stats_as_nested_dict()
     fixed = stats["allocated_bytes"]["all"]["current"] + peak
     budget = int(usable_bytes * config.utilization) - fixed
@@ -101,12 +104,12 @@ def plan_host_memory(config: Config) -> MemoryPlan:
     return MemoryPlan(usable, weights, 0, 0, budget, 0)
 
 
-def _activation_peak(activations: Activations, tokens: int, rows: int) -> int:
+def _activation_peak(run_step: RunStep, tokens: int, rows: int) -> int:
     """Most that the largest step's activations take, as the allocator counts it."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     try:
-        activations.run(tokens, rows, state=-2)
+        run_step(tokens, rows)
     except torch.OutOfMemoryError as error:
         raise SettingError(
             f"the activations of a step of {tokens} tokens do not fit beside the weights: lower "

@@ -100,6 +100,8 @@ class Recorder:
                 "preemptions": engine.preemptions,
                 "completed": self.statuses[Status.COMPLETED],
                 "output_tokens": engine.output_tokens,
+                "steps_measured_s": self.busy_s if engine.executor.measures else None,
+                "steps_modelled_s": engine.executor.modelled_s,
             }
             | self._allocator_row()
         )

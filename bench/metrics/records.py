@@ -62,6 +62,8 @@ TIMELINE = pa.schema(
         ("preemptions", pa.int64()),
         ("completed", pa.int64()),
         ("output_tokens", pa.int64()),
+        ("steps_measured_s", pa.float64()),
+        ("steps_modelled_s", pa.float64()),
     ]
 )
 

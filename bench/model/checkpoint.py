@@ -12,23 +12,22 @@ from torch import Tensor
 from bench.errors import SettingError
 from bench.model.decoder import Decoder
 from bench.model.shape import ModelShape
-from bench.model.weights import set_positions
+from bench.model.weights import empty_decoder
 
 
-def load_decoder(shape: ModelShape, dtype: torch.dtype) -> Decoder:
-    """The checkpoint of `shape` on the CPU. Raises SettingError."""
+def load_decoder(shape: ModelShape, dtype: torch.dtype, device: str = "cpu") -> Decoder:
+    """The checkpoint of `shape`. Raises SettingError."""
     assert shape.checkpoint is not None
     folder = Path(shape.checkpoint).expanduser()
     tensors = dict(_tensors(folder))
-    decoder = Decoder(shape, shape.layers, tensor_parallel=1)
+    decoder = empty_decoder(shape, dtype, device)
     with torch.no_grad():
         for name, parameter in decoder.named_parameters():
             parts = [_take(tensors, part, folder) for part in _names(name, shape)]
             whole = torch.cat(parts)
             # The vocabulary's rows are padded here; nobody looks at those beyond it.
             parameter.zero_()[: len(whole)].copy_(whole)
-        set_positions(decoder, shape)
-    return decoder.to(dtype).eval()
+    return decoder
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:

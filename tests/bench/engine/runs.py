@@ -35,6 +35,11 @@ def run(out: Path, *overrides: str) -> Run:
     finished = _launcher().run(job)
     if finished.status != "ok":
         pytest.fail(f"{overrides}: {finished.traceback or finished.cause}", pytrace=False)
+    return read(out)
+
+
+def read(out: Path) -> Run:
+    """The files of a run that ended."""
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     tables = (pd.read_parquet(out / name) for name in ("requests", "timeline", "unfilled"))
     return Run(summary, *tables)

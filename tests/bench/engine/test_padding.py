@@ -7,6 +7,7 @@ import pytest
 from bench.costs import CostModel, StepWork
 from bench.engine.executor import ModelledExecutor
 from bench.engine.padding import Padding
+from bench.engine.scheduler import Plan
 from bench.packaged import load_constants, load_gpu, load_model
 
 
@@ -53,4 +54,4 @@ def test_padded_tokens_take_the_time_of_tokens() -> None:
         constants=load_constants(),
     )
     executor = ModelledExecutor(costs, None, dict, Padding(4096, 256))
-    assert executor.run(StepWork(1100, 1), [], 0).seconds == costs.step_s(StepWork(2048, 16))
+    assert executor.run(StepWork(1100, 1), Plan(), 0).seconds == costs.step_s(StepWork(2048, 16))

@@ -27,13 +27,14 @@ from bench.costs import CostModel
 from bench.device.job import report_progress
 from bench.engine.device_memory import DeviceMemory
 from bench.engine.driver import Stopped, drive
-from bench.engine.engine import ActivationsDoNotFitError, Engine
-from bench.engine.executor import Executor, ModelledExecutor
+from bench.engine.engine import ActivationsDoNotFitError, Engine, OnEnd
+from bench.engine.executor import Answer, Executor, ModelledExecutor
 from bench.engine.incidents import IncidentLog
 from bench.engine.limits import resolve_limits, resolve_padding
 from bench.engine.memory_plan import MemoryPlan
 from bench.engine.model_executor import ModelExecutor
 from bench.engine.scheduler import Limits
+from bench.engine.sequence import Sequence, Status
 from bench.environment import environment
 from bench.errors import SettingError
 from bench.labels import labels
@@ -59,30 +60,16 @@ def run(payload: dict[str, Any]) -> None:
     started = time.monotonic()
     config = from_container(payload["config"])
     workload: Workload = _instantiate(payload["config"]["workload"], "workload")
-    backend: Backend = _instantiate(payload["config"]["backend"], "backend")
-    limits = resolve_limits(config, backend)
     expected = _count(workload.requests(config.seed), config.stop_after_s)
     if not expected:
         raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
-    if payload["device"] != "cpu":
-        _start_allocator()
-    memory = DeviceMemory(config, backend, limits, payload["device"])
-    folder = Path(payload["out"])
-    _make(folder)
-    _write_setting_files(folder, payload, memory.plan)
-    facts = {
-        "status": "completed",
-        "cause": None,
-        **labels(payload["config"], payload["device"]),
-        "workload": workload.name,
-        **memory.facts(config),
-    }
-    listener = _Run(config, backend, limits, memory, folder, started, facts)
+    listener = Run(config, payload, started, {"workload": workload.name})
     listener.expected = expected if expected < MOST_COUNTED else None
-    listener.go(workload.requests(config.seed))
+    requests = workload.requests(config.seed)
+    listener.go(partial(drive, requests=requests, stop_after_s=config.stop_after_s))
 
 
-class _Run:
+class Run:
     """The engine with everything that listens to it, for one run."""
 
     expected: int | None = None
@@ -91,21 +78,61 @@ class _Run:
     def __init__(
         self,
         config: Config,
-        backend: Backend,
-        limits: Limits,
-        memory: DeviceMemory,
-        folder: Path,
+        payload: dict[str, Any],
         started: float,
         facts: dict[str, Any],
+        *,
+        answer: Answer | None = None,
     ) -> None:
+        """Sets up memory and engine, and writes the first files. `facts` is more for summary.json;
+        `answer` gives the ids that a model that is not run says, if somebody wants to know.
+
+        Raises SettingError or BackendError before anything is written.
+        """
+        backend: Backend = _instantiate(payload["config"]["backend"], "backend")
+        limits = resolve_limits(config, backend)
+        if payload["device"] != "cpu":
+            _start_allocator()
+        self._memory = memory = DeviceMemory(config, backend, limits, payload["device"])
         self._config = config
-        self._folder = folder
-        self._memory = memory
+        self._folder = Path(payload["out"])
+        _make(self._folder)
+        _write_setting_files(self._folder, payload, memory.plan)
+        self.facts = {
+            "status": "completed",
+            "cause": None,
+            **labels(payload["config"], payload["device"]),
+            **facts,
+            **memory.facts(config),
+        }
         self._started = started
-        self._facts = facts
         self._stop_wanted = False
         self._reported_at = self._flushed_at = time.monotonic()
-        self._recorder = Recorder(folder, config.sample_interval_s, memory.allocator_row)
+        self._recorder = Recorder(self._folder, config.sample_interval_s, memory.allocator_row)
+        self._executor = self._make_executor(backend, limits, answer)
+        self._on_ends: list[OnEnd] = [self._recorder.on_end]
+        self.engine = Engine(
+            backend,
+            self._executor,
+            limits,
+            MemoryAccount(memory.token_bytes, memory.plan.kv_budget_bytes),
+            IncidentLog(memory.allocator_counters),
+            config.max_model_len,
+            self._on_end,
+            self._token_source(backend),
+        )
+        self._recorder.listen(self.engine)
+
+    def listen(self, on_end: OnEnd) -> None:
+        """Has `on_end` hear of every request that ended, as the recorder does."""
+        self._on_ends.append(on_end)
+
+    def _on_end(self, sequence: Sequence, status: Status, cause: str | None, end_s: float) -> None:
+        for on_end in self._on_ends:
+            on_end(sequence, status, cause, end_s)
+
+    def _make_executor(self, backend: Backend, limits: Limits, answer: Answer | None) -> Executor:
+        config, memory = self._config, self._memory
         costs = CostModel(
             shape=config.model,
             gpu=config.gpu,
@@ -115,50 +142,33 @@ class _Run:
             constants=config.costs,
             kv_block_tokens=backend.block_tokens,
         )
-        vocab_size = config.model.vocab_size
         padding = resolve_padding(config, backend, limits)
-        self._executor: Executor
-        source: Callable[[Request], TokenIds] | None = None
-        if memory.decoder is not None:
-            sampler = Sampler(config.engine.temperature, config.seed)
-            self._executor = ModelExecutor(
-                memory.decoder, backend, sampler, costs, memory.device, padding
-            )
-            source = TextSource(vocab_size)
-        else:
-            self._executor = ModelledExecutor(
-                costs, memory.activations, memory.driver_calls, padding
-            )
-            if backend.caches_prefixes:
-                source = partial(token_source, vocab_size=vocab_size)
-        self._engine = Engine(
-            backend,
-            self._executor,
-            limits,
-            MemoryAccount(memory.token_bytes, memory.plan.kv_budget_bytes),
-            IncidentLog(memory.allocator_counters),
-            config.max_model_len,
-            self._recorder.on_end,
-            source,
-        )
-        self._recorder.listen(self._engine)
+        if memory.decoder is None:
+            return ModelledExecutor(costs, memory.activations, memory.driver_calls, padding, answer)
+        sampler = Sampler(config.engine.temperature, config.seed)
+        return ModelExecutor(memory.decoder, backend, sampler, costs, memory.device, padding)
 
-    def go(self, requests: Iterator[Request]) -> None:
-        """Drives the run to its end and writes the summary."""
+    def _token_source(self, backend: Backend) -> Callable[[Request], TokenIds] | None:
+        vocab_size = self._config.model.vocab_size
+        if self._memory.decoder is not None:
+            return TextSource(vocab_size)
+        return partial(token_source, vocab_size=vocab_size) if backend.caches_prefixes else None
+
+    def go(self, drive: Callable[..., float]) -> None:
+        """Has `drive` run the engine to its end, as a driver of bench/engine does, and writes the
+        summary."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         if self._config.memory_snapshot:
             self._memory.record_history()
         try:
-            self._simulated_s = drive(
-                self._engine, requests, self._config.stop_after_s, self._on_tick
-            )
+            self._simulated_s = drive(self.engine, on_tick=self._on_tick)
         except ActivationsDoNotFitError as error:  # a real engine would have died here
-            self._facts |= {"status": "failed", "cause": str(error)}
+            self.facts |= {"status": "failed", "cause": str(error)}
             self._simulated_s = self._now
-            self._engine.stop(self._now)
+            self.engine.stop(self._now)
         if self._stop_wanted:
-            self._facts |= {"status": "incomplete", "cause": "stopped by the user"}
+            self.facts |= {"status": "incomplete", "cause": "stopped by the user"}
         if self._config.memory_snapshot:
             self._memory.dump_snapshot(self._folder / "memory_snapshot.pickle")
         self._recorder.close()
@@ -173,7 +183,7 @@ class _Run:
         self._now = now
         if self._stop_wanted:
             raise Stopped
-        if self._engine.steps % STEPS_A_LOOK:
+        if self.engine.steps % STEPS_A_LOOK:
             return
         wall_s = time.monotonic()
         if wall_s - self._flushed_at > FLUSH_S:
@@ -186,19 +196,32 @@ class _Run:
                     "simulated_s": now,
                     "ended": self._recorder.statuses.total(),
                     "expected": self.expected,
-                    "running": len(self._engine.running),
-                    "waiting": self._engine.waiting_count,
+                    "running": len(self.engine.running),
+                    "waiting": self.engine.waiting_count,
                 }
             )
 
+    def gauges(self) -> dict[str, float | None]:
+        """The state of queue, memory and allocator now, and counts so far, by name: a timeline
+        row's (docs/metrics.md) and those of prefix hits, incidents and steps."""
+        memory = self.engine.memory
+        counts = {
+            "held_bytes": memory.usage().held,
+            "prefix_queries": memory.prefix_cache.query_tokens,
+            "prefix_hits": memory.prefix_cache.hit_tokens,
+            "oom_incidents": self.engine.incidents.count,
+            "steps": self.engine.steps,
+        }
+        return self._recorder.row(self._now) | counts | self._memory.allocator_row()
+
     def _summary(self) -> dict[str, Any]:
-        figures = summary.figures(self._folder, self._engine, self._recorder, self._simulated_s)
+        figures = summary.figures(self._folder, self.engine, self._recorder, self._simulated_s)
         return {
-            **self._facts,
+            **self.facts,
             **figures,
             "allocator": self._memory.allocator_summary(),
             "driver_s": self._executor.driver_s,
-            "steps": self._engine.steps,
+            "steps": self.engine.steps,
             "step_s": {
                 "measured": self._recorder.busy_s if self._memory.decoder else None,
                 "modelled": self._executor.modelled_s,

@@ -27,7 +27,7 @@ def drive(
     time after every step and may raise Stopped.
     """
     end_s = float("inf") if stop_after_s is None else stop_after_s
-    arrivals = _Arrivals(requests)
+    arrivals = Arrivals(requests)
     now = 0.0
     try:
         while now < end_s:
@@ -51,7 +51,7 @@ def drive(
     return now
 
 
-class _Arrivals:
+class Arrivals:
     """Requests by time: those of the workload, and later turns of those that ended."""
 
     def __init__(self, requests: Iterable[Request]) -> None:

@@ -24,6 +24,7 @@ from bench.metrics.inter_token import InterTokenGaps
 from workloads.base import Request
 
 OnEnd = Callable[[Sequence, Status, str | None, float], None]
+OnToken = Callable[[Sequence, list[int] | None], None]
 
 
 class ActivationsDoNotFitError(RuntimeError):
@@ -43,7 +44,8 @@ class Step:
 
 
 class Engine:
-    """Schedules, executes and accounts. `on_end` hears of every request that ended, once."""
+    """Schedules, executes and accounts. `on_end` hears of every request that ended, once, and
+    `on_token` of the ids that it got in a step (None where nothing is computed), a branch each."""
 
     def __init__(
         self,
@@ -65,11 +67,12 @@ class Engine:
         self.steps = 0
         self.output_tokens = 0
         self.on_step: Callable[[Step], None] | None = None
-        self._max_model_len = max_model_len
+        self.on_token: OnToken | None = None
+        self.max_model_len = max_model_len
         self._on_end = on_end
         self._token_source = token_source
         self._now = 0.0
-        self._max_num_seqs = limits.max_num_seqs
+        self.max_num_seqs = limits.max_num_seqs
         scheduler = StaticScheduler if limits.batching == "static" else Scheduler
         self._scheduler = scheduler(self.memory, limits, incidents, self._ended)
         self._later_turns: list[Request] = []
@@ -100,18 +103,20 @@ class Engine:
         each = sum(sequence.tokens for sequence in self.running)
         return each - self.memory.usage().shared // self.account.token_bytes
 
-    def add(self, request: Request, sent_s: float) -> Sequence:
-        """Queues a request, or rejects it at once if it can never fit."""
+    def add(self, request: Request, sent_s: float, token_ids: TokenIds | None = None) -> Sequence:
+        """Queues a request, or rejects it at once if it can never fit. Its tokens are `token_ids`
+        or those of the engine's source."""
         self.sent += 1
-        token_ids = self._token_source(request) if self._token_source else None
+        if token_ids is None and self._token_source is not None:
+            token_ids = self._token_source(request)
         sequence = Sequence(request, sent_s, token_ids)
         self._now = sent_s
         total = request.prompt_tokens + request.output_tokens
-        if total > self._max_model_len:
-            cause = f"{total} tokens exceed max_model_len={self._max_model_len}"
+        if total > self.max_model_len:
+            cause = f"{total} tokens exceed max_model_len={self.max_model_len}"
             self._ended(sequence, Status.REJECTED, cause)
-        elif request.branches > self._max_num_seqs:
-            cause = f"{request.branches} branches exceed max_num_seqs={self._max_num_seqs}"
+        elif request.branches > self.max_num_seqs:
+            cause = f"{request.branches} branches exceed max_num_seqs={self.max_num_seqs}"
             self._ended(sequence, Status.REJECTED, cause)
         elif not self.memory.backend.fits(sequence.demand):
             self._ended(sequence, Status.REJECTED, f"{total} tokens exceed the KV budget")
@@ -119,12 +124,20 @@ class Engine:
             self._scheduler.waiting.append(sequence)
         return sequence
 
-    def cancel(self, sequence: Sequence, now: float) -> None:
+    def cancel(self, sequence: Sequence, now: float, cause: str | None = None) -> None:
         """The client left: the sequence gives back its memory at once."""
+        self._take_out(sequence, now)
+        self._ended(sequence, Status.CANCELLED, cause)
+
+    def complete(self, sequence: Sequence, now: float) -> None:
+        """The sequence has said enough: it is done before its last token, but after its first."""
+        self._take_out(sequence, now)
+        self._ended(sequence, Status.COMPLETED, None)
+
+    def _take_out(self, sequence: Sequence, now: float) -> None:
         self._now = now
         self._scheduler.cancel(sequence)
         self.incidents.wait_ended(sequence, now)
-        self._ended(sequence, Status.CANCELLED, None)
 
     def step(self, now: float) -> Step | None:
         """One step from `now` on; None when nothing could be scheduled.
@@ -199,8 +212,9 @@ class Engine:
             sequence.computed += sequence.chunk
             if sequence.computed < sequence.known:
                 continue  # the rest of its prompt comes later
-            if sequence.text is not None:
-                sequence.text.append(next(said))
+            ids = next(said) if token_ids is not None else None
+            if sequence.text is not None and ids is not None:
+                sequence.text.append(ids)
             if sequence.lineage is not None and sequence.generated:
                 parents = sequence.lineage.grow(sequence.known)
                 if parents is not None and sequence.text is not None:
@@ -212,6 +226,8 @@ class Engine:
                 self.gaps.run_broken(sequence, number, end_s)
             sequence.last_step = number
             sequence.last_token_s = end_s
+            if self.on_token is not None:
+                self.on_token(sequence, ids)
             if sequence.generated == sequence.request.output_tokens:
                 finished.append(sequence)
         self._observe(step)
@@ -233,6 +249,7 @@ class Engine:
             self.on_step(step)
 
     def _ended(self, sequence: Sequence, status: Status, cause: str | None) -> None:
+        sequence.status = status
         if status is Status.COMPLETED:
             self.gaps.completed(sequence)
         self._on_end(sequence, status, cause, self._now)

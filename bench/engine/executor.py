@@ -9,6 +9,10 @@ from bench.costs import CostModel, StepWork
 from bench.engine.activations import Activations
 from bench.engine.padding import Padding
 from bench.engine.scheduler import Plan
+from bench.engine.sequence import Sequence
+
+Answer = Callable[[Sequence], list[int]]
+"""The ids of a sequence's next tokens, one a branch."""
 
 
 class Computed(NamedTuple):
@@ -46,6 +50,7 @@ class ModelledExecutor:
 
     `driver_calls` reads how often the driver was called, by kind, since the process began: calls
     made for KV memory and for activations alike are charged to the step they happened in.
+    `answer` gives the ids that stand for a sequence's next tokens, where somebody wants to know.
     """
 
     measures: ClassVar[bool] = False
@@ -56,7 +61,9 @@ class ModelledExecutor:
         activations: Activations | None,
         driver_calls: Callable[[], Mapping[str, int]],
         padding: Padding | None = None,
+        answer: Answer | None = None,
     ) -> None:
+        self._answer = answer
         self._costs = costs
         self._activations = activations
         self._padding = padding
@@ -72,7 +79,10 @@ class ModelledExecutor:
             self._activations.run(work.tokens, work.sampled, memory_state)
         seconds = self._costs.step_s(work) + self._charge_driver()
         self.modelled_s += seconds
-        return Computed(seconds)
+        if self._answer is None:
+            return Computed(seconds)
+        asking = (s for s in plan.sequences if s.computed + s.chunk == s.known)
+        return Computed(seconds, [self._answer(sequence) for sequence in asking])
 
     def copy_s(self, nbytes: int, copies: int) -> float:
         seconds = self._costs.copy_s(nbytes, copies)

@@ -91,9 +91,12 @@ class Scheduler:
         """Adds running sequences; returns the tokens left for admission."""
         chunked = self._limits.prefill == "chunked"
         budget = self._limits.token_budget if chunked else 1 << 62
-        running, scheduled = self.running, plan.sequences
-        while len(scheduled) < len(running) and budget > 0:
-            sequence = running[len(scheduled)]
+        running, position = self.running, 0
+        while position < len(running) and budget > 0:
+            sequence = running[position]
+            if sequence.paused:
+                position += 1
+                continue
             if sequence.lineage is None:
                 chunk = min(sequence.known - sequence.computed, budget)
                 grows = sequence.computed + chunk > sequence.slots
@@ -106,7 +109,8 @@ class Scheduler:
                 continue
             sequence.chunk = chunk
             budget -= chunk * sequence.branches
-            scheduled.append(sequence)
+            plan.sequences.append(sequence)
+            position += 1
         return budget if chunked else self._limits.token_budget
 
     def _branched_chunk(self, sequence: Sequence, lineage: Lineage, budget: int) -> int:

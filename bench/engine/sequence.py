@@ -25,8 +25,10 @@ class Sequence:
 
     `known` tokens have ids (the prompt and what was generated), `computed` of them have K and V,
     and `slots` is the room held. A sequence decodes when one known token is left to compute.
-    `chunk` is what the current step computes. All of them but `slots` are of each branch: one at
-    first, as many as the request asks for after `lineage` says so.
+    `chunk` is what the current step computes. A `paused` one keeps its memory and waits for its
+    client. `temperature` and `seed` are its own where they are not None. All token counts but
+    `slots` are of each branch: one at first, as many as the request asks for after `lineage` says
+    so.
     """
 
     __slots__ = (
@@ -44,10 +46,14 @@ class Sequence:
         "last_step",
         "last_token_s",
         "lineage",
+        "paused",
         "preemptions",
         "request",
+        "seed",
         "sent_s",
         "slots",
+        "status",
+        "temperature",
         "text",
     )
 
@@ -69,6 +75,10 @@ class Sequence:
         self.chunk = 0
         self.branches = 1
         self.lineage = Lineage(request) if request.branches > 1 else None
+        self.status: Status | None = None  # once it has ended
+        self.paused = False
+        self.temperature: float | None = None
+        self.seed: int | None = None
         self.preemptions = 0
         self.cached_tokens = 0  # found in the cache at the first admission
         self.admitted_s: float | None = None

@@ -78,33 +78,34 @@ class Recorder:
             self._sample(step)
 
     def _sample(self, step: Step) -> None:
+        self._sample_times.append(step.end_s)
+        self._engine.account.sample(self._engine.running)
+        row = self.row(step.end_s) | {"memory_bound": step.memory_bound}
+        self._timeline.add(row | self._allocator_row())
+
+    def row(self, time_s: float) -> dict[str, Any]:
+        """The engine's part of a timeline row."""
         engine, account = self._engine, self._engine.account
         token_bytes = account.token_bytes
         usage = engine.memory.usage()
         unfilled = sum(sequence.slots - sequence.tokens for sequence in engine.running)
-        self._sample_times.append(step.end_s)
-        account.sample(engine.running)
-        self._timeline.add(
-            {
-                "time_s": step.end_s,
-                "running": len(engine.running),
-                "waiting": engine.waiting_count,
-                "token_states_bytes": engine.token_states * token_bytes,
-                "shared_bytes": usage.shared,
-                "unfilled_bytes": unfilled * token_bytes,
-                "rounding_bytes": usage.rounding,
-                "cached_bytes": usage.cached,
-                "free_bytes": usage.free,
-                "kv_budget_bytes": account.budget_bytes,
-                "memory_bound": step.memory_bound,
-                "preemptions": engine.preemptions,
-                "completed": self.statuses[Status.COMPLETED],
-                "output_tokens": engine.output_tokens,
-                "steps_measured_s": self.busy_s if engine.executor.measures else None,
-                "steps_modelled_s": engine.executor.modelled_s,
-            }
-            | self._allocator_row()
-        )
+        return {
+            "time_s": time_s,
+            "running": len(engine.running),
+            "waiting": engine.waiting_count,
+            "token_states_bytes": engine.token_states * token_bytes,
+            "shared_bytes": usage.shared,
+            "unfilled_bytes": unfilled * token_bytes,
+            "rounding_bytes": usage.rounding,
+            "cached_bytes": usage.cached,
+            "free_bytes": usage.free,
+            "kv_budget_bytes": account.budget_bytes,
+            "preemptions": engine.preemptions,
+            "completed": self.statuses[Status.COMPLETED],
+            "output_tokens": engine.output_tokens,
+            "steps_measured_s": self.busy_s if engine.executor.measures else None,
+            "steps_modelled_s": engine.executor.modelled_s,
+        }
 
     def flush(self) -> None:
         """Writes what came together since the last call; call it every few seconds of wall time,

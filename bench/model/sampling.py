@@ -22,11 +22,16 @@ class Asks(Protocol):
     def branches(self) -> int: ...
     @property
     def width(self) -> int: ...
+    @property
+    def temperature(self) -> float | None: ...
+    @property
+    def seed(self) -> int | None: ...
 
 
 class Sampler:
     """Greedy at temperature 0. Above, the draw depends on the seed, the request, the branch and the
-    place of the token alone, so that neither batching nor the backend changes it."""
+    place of the token alone, so that neither batching nor the backend changes it; with a seed of
+    the request's own, not on which request it is either. What a request does not say is as here."""
 
     def __init__(self, temperature: float, seed: int) -> None:
         self._temperature = temperature
@@ -39,7 +44,7 @@ class Sampler:
         for asker in askers:
             rows = range(first, first + asker.branches)
             first += asker.branches
-            if self._temperature == 0:
+            if self._temperature_of(asker) == 0:
                 chosen = [greedy[row] for row in rows]
                 answers.append(chosen * (asker.width // len(chosen)))
             else:
@@ -53,8 +58,12 @@ class Sampler:
 
     def _draw(self, logits: Tensor, asker: Asks, branch: int) -> int:
         """The Gumbel-max draw: argmax of logits / temperature + Gumbel noise."""
-        place = f"{self._seed} {asker.id} {branch} {asker.known}".encode()
+        name = f"{self._seed} {asker.id}" if asker.seed is None else f"own {asker.seed}"
+        place = f"{name} {branch} {asker.known}".encode()
         seed = int.from_bytes(blake2b(place, digest_size=7).digest(), "little")
         generator = torch.Generator().manual_seed(seed)
         noise = torch.empty(len(logits)).exponential_(generator=generator).log_().neg_()
-        return int((logits.cpu() / self._temperature + noise).argmax())
+        return int((logits.cpu() / self._temperature_of(asker) + noise).argmax())
+
+    def _temperature_of(self, asker: Asks) -> float:
+        return self._temperature if asker.temperature is None else asker.temperature

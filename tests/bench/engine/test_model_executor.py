@@ -218,6 +218,7 @@ class _Place:
     """As the sampler sees a sequence of `known` tokens."""
 
     branches = width = 3
+    temperature = seed = None
 
     def __init__(self, number: int, known: int) -> None:
         self.id = number

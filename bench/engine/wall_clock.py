@@ -1,0 +1,124 @@
+"""The engine on a wall clock: steps take the time they take, and requests come and go meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from bench.engine.driver import Arrivals, Stopped
+from bench.engine.engine import Engine
+from workloads.base import Request
+
+IDLE_WAIT_S = 0.25
+"""Between two looks at whether an idle engine is to stop."""
+
+STUCK_WAIT_S = 0.001
+"""Before another try, where nothing could be scheduled."""
+
+
+class Clock:
+    """The engine's seconds, `scale` of which pass in one of the machine's monotonic clock."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+        self.start_s = time.monotonic()
+
+    def now(self) -> float:
+        """The engine's time."""
+        return (time.monotonic() - self.start_s) * self.scale
+
+    def monotonic(self, engine_s: float) -> float:
+        """When the engine's time is or was `engine_s`."""
+        return self.start_s + engine_s / self.scale
+
+
+class Traffic(Protocol):
+    """Where requests come from and what hears of them."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        ...
+
+    def wait(self, until_s: float) -> None:
+        """Waits for something to come, at most until `until_s` of the monotonic clock."""
+        ...
+
+    def act(self, engine: Engine, now: float) -> None:
+        """Does what came by `now`, between two steps."""
+        ...
+
+    def tell(self, now: float) -> None:
+        """A step ended at `now`: its tokens are out."""
+        ...
+
+
+def drive(
+    engine: Engine, traffic: Traffic, clock: Clock, on_tick: Callable[[float], None]
+) -> float:
+    """Steps the engine whenever it can until traffic is over and all requests have ended. Returns
+    the seconds that passed on its clock.
+
+    A modelled step is slept until its end. What comes during a step is seen when it has ended.
+    `on_tick` is called with the time after every step or wait, and may raise Stopped.
+    """
+    now = clock.now()
+    try:
+        while True:
+            traffic.act(engine, now)
+            step = None if engine.idle else engine.step(now)
+            if step is not None:
+                _sleep(traffic, clock.monotonic(step.end_s))
+                traffic.tell(step.end_s)
+            elif traffic.over and engine.idle:
+                break
+            else:
+                patience_s = IDLE_WAIT_S if engine.idle else STUCK_WAIT_S
+                traffic.wait(time.monotonic() + patience_s)
+            now = clock.now()
+            on_tick(now)
+    except Stopped:
+        pass
+    engine.stop(now)
+    traffic.tell(now)
+    return now
+
+
+def _sleep(traffic: Traffic, until_s: float) -> None:
+    while time.monotonic() < until_s:
+        traffic.wait(until_s)
+
+
+class Schedule:
+    """The requests of a workload, each at its time, as an open-loop client sends them."""
+
+    def __init__(
+        self, requests: Iterable[Request], stop_after_s: float | None, clock: Clock
+    ) -> None:
+        self._arrivals = Arrivals(requests)
+        self._end_s = float("inf") if stop_after_s is None else stop_after_s
+        self._clock = clock
+
+    @property
+    def over(self) -> bool:
+        return self._arrivals.next_s == float("inf")
+
+    def wait(self, until_s: float) -> None:
+        now_s = time.monotonic()
+        next_s = self._clock.monotonic(self._arrivals.next_s)
+        if next_s > now_s:  # else it waits for the end of a step
+            until_s = min(until_s, next_s)
+        time.sleep(max(0.0, until_s - now_s))
+
+    def act(self, engine: Engine, now: float) -> None:
+        if now >= self._end_s:
+            raise Stopped
+        self._arrivals.add(engine.take_later_turns())
+        while self._arrivals.next_s <= now:
+            request = self._arrivals.pop()
+            engine.add(request, request.scheduled_s)
+            self._arrivals.add(engine.take_later_turns())  # it may have been rejected
+
+    def tell(self, now: float) -> None:
+        pass

@@ -1,0 +1,195 @@
+"""What a request asks for, from its JSON body: checked, tokenized, with OpenAI's defaults.
+
+Every function raises ApiError, of status 400 unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.serve.chat_prompt import chat_prompt
+from bench.serve.fields import Fields, checked_text
+from bench.serve.openai_errors import ApiError, shown, wrong
+from bench.serve.tokenizer import Tokenizer
+from bench.serve.unsupported import refuse_unsupported
+
+COMPLETION_TOKENS = 16  # OpenAI's default of max_tokens
+MOST_PROMPTS, MOST_ANSWERS, MOST_STOPS, MOST_STOP_CHARACTERS = 256, 128, 4, 256
+HOTTEST = 2.0
+_SEEDS = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What fragbench's load generator tells besides, in the private field `fragbench`: its number
+    and kind of the request, and the answer's true length, for policies that may know it."""
+
+    request_id: int | None = None
+    output_tokens: int | None = None
+    kind: str = ""
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A checked request: `n` answers to each of `prompts` (token ids)."""
+
+    prompts: list[list[int]]
+    max_tokens: int
+    n: int
+    min_tokens: int
+    ignore_eos: bool
+    stops: tuple[str, ...]
+    temperature: float | None
+    seed: int | None
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+    return_token_ids: bool
+    told: Told
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What requests are checked against."""
+
+    name: str
+    vocab_size: int
+    max_model_len: int
+    tokenizer: Tokenizer
+
+
+def completion_wanted(body: Mapping[str, Any], served: Served) -> Wanted:
+    """Of /v1/completions."""
+    fields = _begin(body, served)
+    prompts = _prompts(fields.raw("prompt"), served)
+    max_tokens = fields.whole("max_tokens", 1, served.max_model_len)
+    return _wanted(fields, prompts, max_tokens or COMPLETION_TOKENS, served)
+
+
+def chat_wanted(body: Mapping[str, Any], served: Served) -> Wanted:
+    """Of /v1/chat/completions: an answer may be as long as the model's context has room."""
+    fields = _begin(body, served)
+    prompt = served.tokenizer.encode(chat_prompt(fields.raw("messages")))
+    room = max(1, served.max_model_len - len(prompt))
+    given = [fields.whole(name, 1, served.max_model_len) for name in _CHAT_LIMITS]
+    return _wanted(fields, [prompt], given[0] or given[1] or room, served)
+
+
+_CHAT_LIMITS = ("max_completion_tokens", "max_tokens")
+
+
+def _begin(body: Mapping[str, Any], served: Served) -> Fields:
+    fields = Fields(body)
+    model = fields.text("model")
+    if model is not None and model != served.name:
+        raise ApiError(
+            404,
+            f"the model {shown(model)} does not exist: {served.name} is served here.",
+            param="model",
+            code="model_not_found",
+        )
+    refuse_unsupported(body)
+    return fields
+
+
+def _wanted(fields: Fields, prompts: list[list[int]], max_tokens: int, served: Served) -> Wanted:
+    _check_prompts(prompts, max_tokens, served)
+    options = fields.object("stream_options") or Fields({})
+    wanted = Wanted(
+        prompts=prompts,
+        max_tokens=max_tokens,
+        n=fields.whole("n", 1, MOST_ANSWERS) or 1,
+        min_tokens=fields.whole("min_tokens", 0, max_tokens) or 0,
+        ignore_eos=fields.flag("ignore_eos"),
+        stops=_stops(fields.raw("stop")),
+        temperature=fields.number("temperature", 0, HOTTEST),
+        seed=fields.whole("seed", -_SEEDS, _SEEDS - 1),
+        stream=fields.flag("stream"),
+        include_usage=options.flag("include_usage"),
+        continuous_usage=options.flag("continuous_usage_stats"),
+        return_token_ids=fields.flag("return_token_ids"),
+        told=_told(fields, max_tokens),
+    )
+    if wanted.told.request_id is not None and len(prompts) > 1:
+        raise wrong("fragbench.request_id", "fragbench.request_id is of one prompt: send one.")
+    return wanted
+
+
+def _prompts(value: Any, served: Served) -> list[list[int]]:
+    """Token ids of a string, of a list of ids, or of a list of either."""
+    if isinstance(value, list) and value and isinstance(value[0], str | list):
+        if len(value) > MOST_PROMPTS:
+            raise wrong("prompt", f"prompt has {len(value)} prompts: send up to {MOST_PROMPTS}.")
+        return [_prompt(each, f"prompt[{place}]", served) for place, each in enumerate(value)]
+    return [_prompt(value, "prompt", served)]
+
+
+def _prompt(value: Any, place: str, served: Served) -> list[int]:
+    if isinstance(value, str):
+        return served.tokenizer.encode(checked_text(value, place))
+    if isinstance(value, list) and all(type(each) is int for each in value):
+        return value
+    raise wrong(
+        place,
+        f"{place}={shown_short(value)} cannot be used: it is to be a string, a list of token ids, "
+        "or a list of either.",
+    )
+
+
+def shown_short(value: Any) -> str:
+    """What `shown` shows, without writing out a long list first."""
+    return shown(value[:20]) if isinstance(value, list) else shown(value)
+
+
+def _check_prompts(prompts: list[list[int]], max_tokens: int, served: Served) -> None:
+    for prompt in prompts:
+        if not prompt:
+            raise wrong("prompt", "the prompt is empty: send at least one token.")
+        if not 0 <= min(prompt) <= max(prompt) < served.vocab_size:
+            outside = next(each for each in prompt if not 0 <= each < served.vocab_size)
+            raise wrong(
+                "prompt",
+                f"the prompt has token id {shown(outside)}: {served.name} has ids from 0 to "
+                f"{served.vocab_size - 1}.",
+            )
+        if len(prompt) + max_tokens > served.max_model_len:
+            raise wrong(
+                "prompt",
+                f"this model's maximum context length is {served.max_model_len} tokens, and "
+                f"{len(prompt)} in the prompt and {max_tokens} in the answer were asked for: "
+                "shorten one of them.",
+                "context_length_exceeded",
+            )
+
+
+def _stops(value: Any) -> tuple[str, ...]:
+    """A stop word or up to four, none of them empty."""
+    words = [] if value is None else value if isinstance(value, list) else [value]
+    if len(words) > MOST_STOPS:
+        raise wrong("stop", f"stop has {len(words)} words: send up to {MOST_STOPS}.")
+    for word in words:
+        if not isinstance(word, str) or not 0 < len(word) <= MOST_STOP_CHARACTERS:
+            raise wrong(
+                "stop",
+                f"stop={shown_short(word)} cannot be used: a stop word is a string of 1 to "
+                f"{MOST_STOP_CHARACTERS} characters.",
+            )
+        checked_text(word, "stop")
+    return tuple(words)
+
+
+def _told(fields: Fields, max_tokens: int) -> Told:
+    told = fields.object("fragbench")
+    salt = fields.text("cache_salt") or ""
+    if told is None:
+        return Told(cache_salt=salt)
+    told.known_only("request_id", "output_tokens", "kind", "cache_salt")
+    return Told(
+        request_id=told.whole("request_id", 0, _SEEDS - 1),
+        output_tokens=told.whole("output_tokens", 1, max_tokens),
+        kind=told.text("kind") or "",
+        cache_salt=told.text("cache_salt") or salt,
+    )

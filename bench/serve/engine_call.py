@@ -1,0 +1,78 @@
+"""One prompt that the engine answers: its answers' text as tokens come, and what metrics see."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from bench.serve.answer import Answer
+from bench.serve.channel import Ended, Reason, Tokens
+from bench.serve.engine_client import Stream
+from bench.serve.metrics import ServerMetrics
+
+
+class Piece(NamedTuple):
+    """What a token added to an answer."""
+
+    answer: Answer
+    token_id: int
+    text: str
+
+
+class EngineCall:
+    """A request of the engine with its `answers`, one a branch.
+
+    `ended` is None until the engine has said that it holds no memory any more.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        answers: list[Answer],
+        prompt_tokens: int,
+        received_s: float,
+        metrics: ServerMetrics,
+    ) -> None:
+        self.answers = answers
+        self.prompt_tokens = prompt_tokens
+        self.received_s = received_s
+        self.first_token_s: float | None = None
+        self.last_token_s: float | None = None
+        self.cancelled_s: float | None = None
+        self.reason: Reason | None = None
+        self.ended: Ended | None = None
+        self._stream = stream
+        self._metrics = metrics
+
+    async def pieces(self) -> AsyncIterator[list[Piece]]:
+        """What each step added, until the engine's Ended. All answers ended: so does the call."""
+        while self.ended is None:
+            message = await self._stream.next()
+            if isinstance(message, Ended):
+                self.ended = message
+                self._metrics.call_ended(self)
+                return
+            pieces = self._take(message)
+            if all(answer.finish_reason == "stop" for answer in self.answers):
+                self._stream.cancel("stop")
+            yield pieces
+
+    def cancel(self, reason: Reason, now_s: float) -> None:
+        """Asks the engine to end the call; the first reason counts."""
+        if self.ended is None and self.reason is None:
+            self.reason, self.cancelled_s = reason, now_s
+            self._stream.cancel(reason)
+
+    async def run_out(self) -> None:
+        """Waits for the engine's Ended, of a call whose answers nobody wants."""
+        async for _ in self.pieces():
+            pass
+
+    def _take(self, message: Tokens) -> list[Piece]:
+        open_answers = [answer for answer in self.answers if answer.finish_reason is None]
+        self._metrics.tokens_came(self, message.at_s, len(message.token_ids))
+        return [
+            Piece(answer, token_id, answer.push(token_id))
+            for answer, token_id in zip(self.answers, message.token_ids, strict=True)
+            if answer in open_answers
+        ]

@@ -96,3 +96,8 @@ class Answer:
             self.finish_reason, self.matched = "stop", self._stops.found
             return text
         return text + self._stops.flush() if self.finish_reason else text
+
+    def end(self) -> str:
+        """The engine said that this was the last token, though more were allowed."""
+        self.finish_reason = "stop"
+        return self._stops.push(self._decoder.flush(), may_stop=False) + self._stops.flush()

@@ -65,20 +65,25 @@ def completion_wanted(body: Mapping[str, Any], served: Served) -> Wanted:
     """Of /v1/completions."""
     fields = _begin(body, served)
     prompts = _prompts(fields.raw("prompt"), served)
-    max_tokens = fields.whole("max_tokens", 1, served.max_model_len)
-    return _wanted(fields, prompts, max_tokens or COMPLETION_TOKENS, served)
+    default = min(COMPLETION_TOKENS, _room(prompts, served))
+    max_tokens = fields.whole("max_tokens", 1, served.max_model_len) or default
+    return _wanted(fields, prompts, max_tokens, served)
 
 
 def chat_wanted(body: Mapping[str, Any], served: Served) -> Wanted:
     """Of /v1/chat/completions: an answer may be as long as the model's context has room."""
     fields = _begin(body, served)
-    prompt = served.tokenizer.encode(chat_prompt(fields.raw("messages")))
-    room = max(1, served.max_model_len - len(prompt))
-    given = [fields.whole(name, 1, served.max_model_len) for name in _CHAT_LIMITS]
-    return _wanted(fields, [prompt], given[0] or given[1] or room, served)
+    prompts = [served.tokenizer.encode(chat_prompt(fields.raw("messages")))]
+    new, old = (
+        fields.whole(name, 1, served.max_model_len)
+        for name in ("max_completion_tokens", "max_tokens")
+    )
+    return _wanted(fields, prompts, new or old or _room(prompts, served), served)
 
 
-_CHAT_LIMITS = ("max_completion_tokens", "max_tokens")
+def _room(prompts: list[list[int]], served: Served) -> int:
+    """Tokens that the context has left, at least 1."""
+    return max(1, served.max_model_len - max(map(len, prompts)))
 
 
 def _begin(body: Mapping[str, Any], served: Served) -> Fields:
@@ -134,14 +139,9 @@ def _prompt(value: Any, place: str, served: Served) -> list[int]:
         return value
     raise wrong(
         place,
-        f"{place}={shown_short(value)} cannot be used: it is to be a string, a list of token ids, "
+        f"{place}={shown(value)} cannot be used: it is to be a string, a list of token ids, "
         "or a list of either.",
     )
-
-
-def shown_short(value: Any) -> str:
-    """What `shown` shows, without writing out a long list first."""
-    return shown(value[:20]) if isinstance(value, list) else shown(value)
 
 
 def _check_prompts(prompts: list[list[int]], max_tokens: int, served: Served) -> None:
@@ -174,7 +174,7 @@ def _stops(value: Any) -> tuple[str, ...]:
         if not isinstance(word, str) or not 0 < len(word) <= MOST_STOP_CHARACTERS:
             raise wrong(
                 "stop",
-                f"stop={shown_short(word)} cannot be used: a stop word is a string of 1 to "
+                f"stop={shown(word)} cannot be used: a stop word is a string of 1 to "
                 f"{MOST_STOP_CHARACTERS} characters.",
             )
         checked_text(word, "stop")

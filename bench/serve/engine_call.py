@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from bench.serve.answer import Answer
@@ -12,17 +11,18 @@ from bench.serve.metrics import ServerMetrics
 
 
 class Piece(NamedTuple):
-    """What a token added to an answer."""
+    """What a token added to an answer; its end may add text without one."""
 
     answer: Answer
-    token_id: int
+    token_id: int | None
     text: str
 
 
 class EngineCall:
     """A request of the engine with its `answers`, one a branch.
 
-    `ended` is None until the engine has said that it holds no memory any more.
+    `ended` is None until the engine has said that it holds no memory any more. Times are seconds
+    of the machine's monotonic clock.
     """
 
     def __init__(
@@ -44,18 +44,22 @@ class EngineCall:
         self._stream = stream
         self._metrics = metrics
 
-    async def pieces(self) -> AsyncIterator[list[Piece]]:
-        """What each step added, until the engine's Ended. All answers ended: so does the call."""
-        while self.ended is None:
-            message = await self._stream.next()
-            if isinstance(message, Ended):
-                self.ended = message
-                self._metrics.call_ended(self)
-                return
-            pieces = self._take(message)
-            if all(answer.finish_reason == "stop" for answer in self.answers):
-                self._stream.cancel("stop")
-            yield pieces
+    async def step(self) -> list[Piece] | None:
+        """What the engine's next step adds, None when it has ended the call.
+
+        When all answers are stopped the engine is told so; when the longest is complete it knows.
+        """
+        if self.ended is not None:
+            return None
+        message = await self._stream.next()
+        if isinstance(message, Ended):
+            self.ended = message
+            self._metrics.call_ended(self)
+            return self._rest() if message.status == "completed" else None
+        pieces = self._take(message)
+        if all(answer.finish_reason == "stop" for answer in self.answers):
+            self._stream.cancel("stop")
+        return pieces
 
     def cancel(self, reason: Reason, now_s: float) -> None:
         """Asks the engine to end the call; the first reason counts."""
@@ -64,15 +68,22 @@ class EngineCall:
             self._stream.cancel(reason)
 
     async def run_out(self) -> None:
-        """Waits for the engine's Ended, of a call whose answers nobody wants."""
-        async for _ in self.pieces():
+        """Waits for the end of a call whose answers nobody wants."""
+        while await self.step() is not None:
             pass
 
+    def _rest(self) -> list[Piece] | None:
+        """Of answers that were shorter than they might have been."""
+        unended = [answer for answer in self.answers if answer.finish_reason is None]
+        return [Piece(answer, None, answer.end()) for answer in unended] or None
+
     def _take(self, message: Tokens) -> list[Piece]:
-        open_answers = [answer for answer in self.answers if answer.finish_reason is None]
         self._metrics.tokens_came(self, message.at_s, len(message.token_ids))
+        self.last_token_s = message.at_s
+        if self.first_token_s is None:
+            self.first_token_s = message.at_s
         return [
             Piece(answer, token_id, answer.push(token_id))
             for answer, token_id in zip(self.answers, message.token_ids, strict=True)
-            if answer in open_answers
+            if answer.finish_reason is None
         ]

@@ -91,6 +91,7 @@ class EngineClient:
         self._finished: asyncio.Future[Finished] = self._loop.create_future()
         self.died: asyncio.Future[str] = self._loop.create_future()
         self._writer: asyncio.StreamWriter | None = None
+        self._hung_up = asyncio.Event()
 
     @classmethod
     async def start(
@@ -148,6 +149,8 @@ class EngineClient:
         with suppress(ConnectionError):
             while line := await reader.readline():
                 self._on_message(decode(line))
+        writer.close()
+        self._hung_up.set()
 
     def _on_message(self, message: Ready | Tokens | Ended | Stats) -> None:
         match message:
@@ -221,6 +224,8 @@ class EngineClient:
         return finished
 
     async def _release(self) -> None:
+        if self._writer is not None:
+            await self._hung_up.wait()
         self._server.close()
         await asyncio.to_thread(self._thread.join)
         self._folder.cleanup()

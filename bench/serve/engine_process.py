@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import time
@@ -60,6 +61,7 @@ def _limits(config: Config, engine: Engine) -> dict[str, Any]:
         "vocab_size": config.model.vocab_size,
         "max_model_len": config.max_model_len,
         "max_num_seqs": engine.max_num_seqs,
+        "pid": os.getpid(),
         "block_tokens": engine.memory.backend.block_tokens,
     }
 

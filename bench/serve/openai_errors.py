@@ -66,6 +66,11 @@ def unavailable(message: str) -> ApiError:
 
 
 def shown(value: object) -> str:
-    """A received value as JSON, cut to what a message can hold."""
-    text = json.dumps(value)
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
+    """A received value, as long as a message can hold."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, str) and len(value) > SHOWN_CHARACTERS:
+        return json.dumps(f"{value[:SHOWN_CHARACTERS]}...")
+    return json.dumps(value)

@@ -6,6 +6,7 @@ Fields that are in no list are ignored, as OpenAI-compatible servers do.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,7 +53,7 @@ def refuse_unsupported(body: Mapping[str, Any]) -> None:
     for name, neutral in _NEUTRAL.items():
         value = body.get(name)
         if value is not None and not any(_same(value, each) for each in neutral):
-            allowed = " or ".join(map(shown, neutral))
+            allowed = " or ".join(map(json.dumps, neutral))
             fix = f"leave it out, or send {allowed}" if neutral else "leave it out"
             raise wrong(
                 name, f"{name}={shown(value)} is not supported: {fix}.", "unsupported_value"

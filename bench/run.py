@@ -6,7 +6,6 @@ Everything that a user can get wrong is found before the first file is written.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +17,6 @@ from typing import Any
 
 import torch
 import yaml
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
 
 from backends.base import Backend, TokenIds
 from bench.config import Config, from_container
@@ -43,6 +40,7 @@ from bench.metrics.accounting import MemoryAccount
 from bench.metrics.recorder import Recorder
 from bench.metrics.records import write_json
 from bench.model.sampling import Sampler
+from bench.plugins import make
 from bench.token_source import TextSource, token_source
 from workloads.base import Request, Workload, WorkloadError
 
@@ -59,7 +57,7 @@ def run(payload: dict[str, Any]) -> None:
     """
     started = time.monotonic()
     config = from_container(payload["config"])
-    workload: Workload = _instantiate(payload["config"]["workload"], "workload")
+    workload: Workload = make(payload["config"]["workload"], "workload")
     expected = _count(workload.requests(config.seed), config.stop_after_s)
     if not expected:
         raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
@@ -89,7 +87,7 @@ class Run:
 
         Raises SettingError or BackendError before anything is written.
         """
-        backend: Backend = _instantiate(payload["config"]["backend"], "backend")
+        backend: Backend = make(payload["config"]["backend"], "backend")
         limits = resolve_limits(config, backend)
         if payload["device"] != "cpu":
             _start_allocator()
@@ -229,39 +227,6 @@ class Run:
             "activation_replays": self._memory.activations and self._memory.activations.replays,
             "wall_s": time.monotonic() - self._started,
         }
-
-
-def _instantiate(section: dict[str, Any], group: str) -> Any:
-    """The object that a plug-in section names. Raises SettingError, or the plug-in's own error
-    with the place of a nested setting in front."""
-    if "_target_" not in section:
-        raise SettingError(
-            f"{group} has no _target_, the class to make: choose an option of conf/{group}/."
-        )
-    try:
-        return instantiate(section, _convert_="all")
-    except InstantiationException as error:
-        cause = error.__cause__
-        if not isinstance(cause, TypeError | ValueError):
-            raise SettingError(f"{group}: {' '.join(str(error).split())}") from error
-        place = ".".join(filter(None, (group, _full_key(error))))
-        if isinstance(cause, TypeError):
-            raise SettingError(f"{_wrong_keyword(place, cause)} (conf/{group}/).") from cause
-        message = str(cause)
-        raise type(cause)(message if f"{group}." in message else f"{place}: {message}") from error
-
-
-def _wrong_keyword(place: str, error: TypeError) -> str:
-    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if unknown:
-        return f"{place}.{unknown[1]} is no setting: remove it, or spell it as the group's files do"
-    return f"{place}: {error}: give it, as the group's files do"
-
-
-def _full_key(error: InstantiationException) -> str:
-    """The place below the section, which Hydra gives in its last line."""
-    *_, last = str(error).splitlines()
-    return last.removeprefix("full_key: ") if last.startswith("full_key: ") else ""
 
 
 def _count(requests: Iterator[Request], stop_after_s: float | None) -> int:

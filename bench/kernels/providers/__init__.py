@@ -1,0 +1,1 @@
+"""Implementations of decode attention that are measured, one file each."""

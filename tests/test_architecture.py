@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bench", "backends", "workloads")
 PLUGIN_PATH = ROOT / "bench" / "plugin_path"
-ENTRY_POINTS = {"bench.experiment", "bench.run", "bench.config", "bench.hydra_errors"}
+ENTRY_POINTS = {"bench.experiment", "bench.plugins", "bench.config", "bench.hydra_errors"}
 PARENT = ("bench.cli", "bench.experiment", "bench.cells", "bench.progress", "bench.help_text",
           "bench.kernels.command")  # fmt: skip
 

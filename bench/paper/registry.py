@@ -10,12 +10,13 @@ from bench.paper.fig15 import Figure15
 from bench.paper.fig16 import Figure16
 from bench.paper.fig18b import Figure18b
 from bench.paper.figure import PaperFigure
+from bench.paper.hf_caches import HfCaches
 from bench.paper.hit_blocks import HitBlocks
 from bench.paper.hit_rate import HitRate
 from bench.paper.overlap import Overlap
 
 _ALL: tuple[PaperFigure, ...] = (
     Figure2(), Figure12(), Figure13(), Figure14(), Figure15(), Figure16(), Figure18b(),
-    HitRate(), HitBlocks(), Overlap(),
+    HitRate(), HitBlocks(), Overlap(), HfCaches(),
 )  # fmt: skip
 FIGURES = {figure.name: figure for figure in _ALL}

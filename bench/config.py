@@ -17,8 +17,10 @@ from omegaconf import MISSING, OmegaConf
 from bench.costs import CostConstants
 from bench.errors import SettingError
 from bench.gpu import Gpu
+from bench.load.settings import LoadSettings, check_load
 from bench.model.config_json import checkpoint_shape
 from bench.model.shape import KV_DTYPES, WEIGHT_DTYPES, ModelShape, check_dtype
+from bench.serve.settings import ServeSettings, check_serve
 
 DEVICES = ("auto", "virtual", "cuda", "cpu")
 UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
@@ -42,6 +44,15 @@ class EngineSettings:
 
 
 @dataclass
+class DriverSettings:
+    """How requests reach the engine, and on which clock (conf/driver/)."""
+
+    name: str = "inprocess"  # inprocess | locust
+    clock: str = "virtual"  # virtual | wall
+    time_scale: float = 1.0
+
+
+@dataclass
 class Config:
     """A whole experiment."""
 
@@ -50,7 +61,10 @@ class Config:
     model: ModelShape = MISSING
     gpu: Gpu = MISSING
     engine: EngineSettings = field(default_factory=EngineSettings)
+    driver: DriverSettings = field(default_factory=DriverSettings)
     costs: CostConstants = MISSING
+    load: LoadSettings = field(default_factory=LoadSettings)
+    serve: ServeSettings = field(default_factory=ServeSettings)
     name: str | None = None
     seed: int = 0
     device: str = "auto"
@@ -112,6 +126,8 @@ def check(config: Config) -> None:
         if value is not None:
             _positive(name, value, "seconds" if name.endswith("_s") else "runs at a time")
     _check_engine(config.engine, config.max_model_len)
+    check_load(config.load)
+    check_serve(config.serve)
 
 
 def _check_engine(engine: EngineSettings, max_model_len: int) -> None:
@@ -129,6 +145,17 @@ def _check_engine(engine: EngineSettings, max_model_len: int) -> None:
         value = getattr(engine, name)
         if value is not None:
             _positive(f"engine.{name}", value, "tokens")
+
+
+def _check_driver(driver: DriverSettings) -> None:
+    _choice("driver.name", driver.name, ("inprocess", "locust"))
+    _choice("driver.clock", driver.clock, ("virtual", "wall"))
+    if driver.name == "locust" and driver.clock == "virtual":
+        raise SettingError(
+            "driver.clock=virtual cannot be had over HTTP: leave it at wall, and raise "
+            "driver.time_scale to have modelled time pass faster."
+        )
+    _positive("driver.time_scale", driver.time_scale, "modelled seconds a second")
 
 
 def _choice(setting: str, value: str, allowed: tuple[str, ...]) -> None:

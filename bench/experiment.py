@@ -46,7 +46,7 @@ CPU_DEFAULTS = {"model": "tiny", "weight_dtype": "fp32", "kv_dtype": "fp32"}
 """What device=cpu takes unless it is told otherwise."""
 
 NO_LABEL = ("out", "jobs", "hydra")
-SECTIONS = ("backend", "workload", "model", "gpu", "engine", "costs")
+SECTIONS = ("backend", "workload", "model", "gpu", "engine", "costs", "load", "serve")
 
 
 class _Composed(NamedTuple):

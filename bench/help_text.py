@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 DESCRIBED = ("backend", "workload", "experiment")
-LISTED = ("model", "gpu", "workload/arrivals", "workload/kinds", "engine", "costs")
+LISTED = ("model", "gpu", "workload/arrivals", "workload/kinds", "engine", "driver", "costs")
 
 _EXAMPLES = """\
   fragbench run backend=paged workload=chat workload.rate_rps=4

@@ -22,6 +22,7 @@ from backends.base import Backend, TokenIds
 from bench.config import Config, from_container
 from bench.costs import CostModel
 from bench.device.job import report_progress
+from bench.engine import wall_clock
 from bench.engine.device_memory import DeviceMemory
 from bench.engine.driver import Stopped, drive
 from bench.engine.engine import ActivationsDoNotFitError, Engine, OnEnd
@@ -64,7 +65,12 @@ def run(payload: dict[str, Any]) -> None:
     listener = Run(config, payload, started, {"workload": workload.name})
     listener.expected = expected if expected < MOST_COUNTED else None
     requests = workload.requests(config.seed)
-    listener.go(partial(drive, requests=requests, stop_after_s=config.stop_after_s))
+    if config.driver.clock == "virtual":
+        listener.go(partial(drive, requests=requests, stop_after_s=config.stop_after_s))
+    else:
+        clock = wall_clock.Clock(config.driver.time_scale)
+        schedule = wall_clock.Schedule(requests, config.stop_after_s, clock)
+        listener.go(partial(wall_clock.drive, traffic=schedule, clock=clock))
 
 
 class Run:

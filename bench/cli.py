@@ -20,9 +20,13 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "run": Command("bench.experiment:run", "one experiment: group=option key=value ..."),
+    "serve": Command("bench.serve.command:main", "an OpenAI-compatible server: port=8000 ..."),
     "matrix": Command("bench.experiment:matrix", "a sweep: backend=a,b workload=c,d ..."),
     "report": Command("bench.report.page:main", "result folders -> report.html, figures, tables"),
     "figure": Command("bench.paper.command:main", "a published figure beside ours: fig2, fig13"),
+    "kernels": Command("bench.kernels.command:main", "attention kernels on a GPU: batches=1,8 ..."),
+    "gpu-check": Command("bench.gpu_check.command:main", "what only a GPU can show, in 8 minutes"),
+    "load": Command("bench.load.command:main", "traffic against a running server: url=http://..."),
     "exec": Command("bench.device.exec:main", "a PyTorch program on a virtual GPU: -- COMMAND"),
 }
 

@@ -18,7 +18,7 @@ from triton.runtime import JITFunction, driver
 
 from backends.kernels import decode, fp8, prefill, store
 from backends.kernels.base import FP8, KvCache, PagedBatch
-from tests.backends.kernels.cases import BLOCK_SIZES, DTYPES, HEAD_DIMS
+from bench.gpu_check.kernel_cases import BLOCK_SIZES, DTYPES, HEAD_DIMS
 
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10}
 """The most that a block may have (CUDA C++ programming guide, compute capabilities)."""

@@ -7,7 +7,7 @@ import torch
 
 from backends.kernels.base import FP8
 from backends.kernels.decode import choose_splits
-from tests.backends.kernels.cases import LENGTHS, Case, name, variants
+from bench.gpu_check.kernel_cases import LENGTHS, Case, name, variants
 from tests.backends.kernels.conftest import Run
 from tests.backends.kernels.jobs import decode_error, empty_contexts
 

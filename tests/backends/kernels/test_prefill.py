@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from backends.kernels.base import FP8
-from tests.backends.kernels.cases import LENGTHS, Case, name, variants
+from bench.gpu_check.kernel_cases import LENGTHS, Case, name, variants
 from tests.backends.kernels.conftest import Run
 from tests.backends.kernels.jobs import prefill_error
 

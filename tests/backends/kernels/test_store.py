@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.backends.kernels.cases import Case, name, variants
+from bench.gpu_check.kernel_cases import Case, name, variants
 from tests.backends.kernels.conftest import Run
 from tests.backends.kernels.jobs import store_errors
 

@@ -1,4 +1,7 @@
-"""Random paged batches, full of NaN wherever nobody may read, and attention in float64."""
+"""Random paged batches, full of NaN wherever nobody may read, and attention in float64.
+
+The tests run them in Triton's interpreter, `fragbench gpu-check` on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class Case:
 
     @property
     def scale(self) -> float:
-        return self.head_dim**-0.5
+        return float(self.head_dim**-0.5)
 
     @property
     def tolerance(self) -> float:
@@ -84,47 +87,55 @@ def name(case: Case) -> str:
     return f"block{case.block_size}-heads{case.heads[0]}:{case.heads[1]}-d{case.head_dim}-{dtypes}"
 
 
-def problem(case: Case) -> Problem:
+def problem(case: Case, device: str = "cpu") -> Problem:
     """A cache of NaN in which the sequences' blocks lie scattered. Table entries past the last
     block name a block that nobody owns."""
     generator = torch.Generator().manual_seed(case.seed)
     heads, kv_heads = case.heads
     counts = [-(-context // case.block_size) for context in case.context_lens]
     nobodys, *block_ids = torch.randperm(sum(counts) + 1, generator=generator).tolist()
-    cache = empty_cache(case, sum(counts) + 1)
-    tables, keys, values = [], [], []
+    buffer = _poisoned(case, sum(counts) + 1)
+    tables: list[list[int]] = []
+    keys: list[Tensor] = []
+    values: list[Tensor] = []
     for context, count in zip(case.context_lens, counts, strict=True):
         table, block_ids = block_ids[:count], block_ids[count:]
         tables.append(table + [nobodys] * (max(counts) + 1 - count))
-        for part, scale, kept in (
-            (cache.keys, case.k_scale, keys),
-            (cache.values, case.v_scale, values),
-        ):
+        for part, scale, kept in ((0, case.k_scale, keys), (1, case.v_scale, values)):
             rows = torch.randn(context, kv_heads, case.head_dim, generator=generator)
             stored = (rows / scale).to(case.cache_dtype)
             for block, block_id in enumerate(table):
                 tokens = stored[block * case.block_size :][: case.block_size]
-                part[block_id, : len(tokens)] = tokens
+                buffer[block_id, part, : len(tokens)] = tokens
             kept.append(stored.double() * scale)
     wide = torch.randn(sum(case.query_lens), heads + 1, case.head_dim, generator=generator)
     wide[:, heads] = float("nan")  # q is a part of what a projection gives, as in a model
-    q = wide.to(case.dtype)[:, :heads]
-    batch = PagedBatch.of(tables, case.context_lens, case.query_lens, case.block_size)
-    return Problem(q, cache, batch, keys, values)
+    q = wide.to(device, case.dtype)[:, :heads]
+    batch = PagedBatch.of(tables, case.context_lens, case.query_lens, case.block_size, device)
+    return Problem(q, _cache(case, buffer.to(device)), batch, keys, values)
 
 
-def empty_cache(case: Case, num_blocks: int) -> KvCache:
-    """K and V of a block lie side by side, so that blocks of either are not contiguous."""
+def empty_cache(case: Case, num_blocks: int, device: str = "cpu") -> KvCache:
+    """NaN everywhere."""
+    return _cache(case, _poisoned(case, num_blocks).to(device))
+
+
+def _poisoned(case: Case, num_blocks: int) -> Tensor:
     shape = num_blocks, 2, case.block_size, case.heads[1], case.head_dim
-    buffer = torch.full(shape, float("nan")).to(case.cache_dtype)
+    return torch.full(shape, float("nan")).to(case.cache_dtype)
+
+
+def _cache(case: Case, buffer: Tensor) -> KvCache:
+    """K and V of a block lie side by side, so that blocks of either are not contiguous."""
     return KvCache(buffer[:, 0], buffer[:, 1], case.k_scale, case.v_scale)
 
 
 def reference(case: Case, given: Problem) -> Tensor:
-    """Causal attention, one sequence at a time, from the textbook: float64 [tokens, heads, d]."""
+    """Causal attention, one sequence at a time, from the textbook, on the CPU: float64
+    [tokens, heads, d]."""
     group = case.heads[0] // case.heads[1]
     outputs = [torch.empty(0, case.heads[0], case.head_dim, dtype=torch.float64)]
-    queries = given.q.double().split(case.query_lens)
+    queries = torch.split(given.q.cpu().double(), list(case.query_lens))
     for q, k, v in zip(queries, given.keys, given.values, strict=True):
         k, v = (each.repeat_interleave(group, dim=1) for each in (k, v))
         scores = torch.einsum("qhd,thd->hqt", q, k) * case.scale
@@ -138,5 +149,5 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     """The worst vector's largest error over its largest element; NaN where any element is NaN."""
     if not len(expected):
         return 0.0
-    errors = (found.double() - expected).abs().amax(-1) / expected.abs().amax(-1)
+    errors = (found.cpu().double() - expected).abs().amax(-1) / expected.abs().amax(-1)
     return float(errors.max())

@@ -1,0 +1,1 @@
+"""`fragbench gpu-check`: what only a real GPU can show, checked against what ran without one."""

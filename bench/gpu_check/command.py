@@ -1,0 +1,159 @@
+"""`fragbench gpu-check`: in under 8 minutes, what only a machine with a GPU can show."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from bench.device.probe import probe
+from bench.errors import SettingError
+from bench.experiment import compose_cells
+from bench.gpu_check import kernels, matrix, replay, table, tokens
+from bench.gpu_check.card import REAL, Card, card_from, virtual_twin
+from bench.gpu_check.part import Part, Task, Verdict
+from bench.gpu_check.processes import Jobs
+from bench.kernels.virtual import on_virtual_gpu
+from bench.key_values import read_key_values
+from bench.metrics.records import write_json
+
+NAME = "gpu-check"
+FAILED = 1
+CARD_S = 90.0
+
+PARTS = {
+    "kernels": Part(kernels.check, 100, "the Triton kernels against attention in float64"),
+    "replay": Part(replay.check, 90, "one allocation sequence on the card and a virtual GPU"),
+    "tokens": Part(tokens.check, 70, "greedy tokens of all backends, and of the CPU"),
+    "table": Part(table.check, 60, "fragbench kernels, short"),
+    "matrix": Part(matrix.check, 145, "fragbench matrix device=cuda, short, and its report"),
+}
+EXAMPLES = {"out": "results/mine", "parts": ",".join(PARTS)}
+
+USAGE = """\
+usage: fragbench gpu-check [parts=NAME,NAME] [out=DIR]
+
+Checks on this machine's NVIDIA GPU what ran without one: in under 8 minutes, one line a part.
+A part that fails does not stop the others; the exit code is then 1.
+
+{parts}
+
+  out=DIR      folder for the results; a dated one under results/ otherwise
+  parts=...    some of the above, in the order given; all otherwise"""
+
+
+class _Asked(NamedTuple):
+    out: str | None
+    parts: list[str]
+
+
+def main(argv: list[str]) -> int:
+    """`fragbench gpu-check`: 0 if every part passed, else 1. Raises SettingError for a wrong
+    setting and where there is no GPU."""
+    if any(argument in ("-h", "--help") for argument in argv):
+        print(_help())
+        return 0
+    asked = _parse(argv)
+    _require_gpu()
+    _, folder = compose_cells([f"out={asked.out}"] if asked.out else [], ["fragbench", NAME, *argv])
+    card = _find_card()
+    folder.mkdir(parents=True, exist_ok=True)
+    _say(f"{NAME} on {card}. Results: {folder}")
+    verdicts = run_parts(asked.parts, Task(folder, card, REAL, virtual_twin(card), _say))
+    return 0 if all(verdict.passed for verdict in verdicts.values()) else FAILED
+
+
+def run_parts(names: Sequence[str], task: Task) -> dict[str, Verdict]:
+    """One after the other, whatever becomes of each; lines and gpu_check.json as they go."""
+    began = time.monotonic()
+    verdicts: dict[str, Verdict] = {}
+    lines = []
+    for name in names:
+        start = time.monotonic()
+        task.say(f"-- {name}: {PARTS[name].help}")
+        verdicts[name] = _checked(name, task)
+        lines.append(_line(name, verdicts[name], time.monotonic() - start))
+        task.say(lines[-1])
+        _write(task, verdicts, lines)
+    task.say(f"-- {sum(v.passed for v in verdicts.values())} of {len(verdicts)} parts passed, "
+             f"{time.monotonic() - began:.0f} s in all")  # fmt: skip
+    for line in lines:
+        task.say(line)
+    return verdicts
+
+
+def _checked(name: str, task: Task) -> Verdict:
+    part = PARTS[name]
+    try:
+        return part.check(task, part.limit_s)
+    except Exception as error:  # the next part may find the card in order
+        (task.folder / f"{name}.error").write_text(traceback.format_exc(), encoding="utf-8")
+        sentence = " ".join(str(error).split()) or type(error).__name__
+        return Verdict(False, f"it could not be checked: {sentence}")
+
+
+def _line(name: str, verdict: Verdict, seconds: float) -> str:
+    return f"{'PASS' if verdict.passed else 'FAIL'} {name} ({seconds:.1f} s): {verdict.figures}"
+
+
+def _write(task: Task, verdicts: Mapping[str, Verdict], lines: Sequence[str]) -> None:
+    card = {name: getattr(task.card, name) for name in Card.__slots__}
+    parts = {name: verdict._asdict() for name, verdict in verdicts.items()}
+    write_json(task.folder / "gpu_check.json", {"card": card, "parts": parts})
+    (task.folder / "gpu_check.txt").write_text("\n".join([str(task.card), *lines, ""]))
+
+
+def _find_card() -> Card:
+    """Raises SettingError where PyTorch cannot use it."""
+    with Jobs(REAL, CARD_S, _say) as jobs:
+        (found,) = jobs.run_all("bench.gpu_check.card_job:read_card", [({}, "")])
+    if found.status != "ok":
+        raise SettingError(
+            f"{NAME}: PyTorch cannot use this machine's GPU ({found.cause}): update the NVIDIA "
+            "driver, or install a PyTorch build that knows the card."
+        )
+    return card_from(found.result)
+
+
+def _require_gpu() -> None:
+    """Raises SettingError where there is nothing to check."""
+    if on_virtual_gpu():
+        raise SettingError(
+            f"{NAME} compares a real GPU with the virtual one, and this process is on the virtual "
+            "one: start it outside `fragbench exec`."
+        )
+    machine = probe()
+    if not machine.gpu_names:
+        raise SettingError(
+            f"{NAME} needs an NVIDIA GPU and its driver, and none was found, so nothing was run: "
+            "start it on a machine that has one."
+        )
+    if machine.torch_cuda is None:
+        raise SettingError(
+            f"{NAME} needs a CUDA build of PyTorch and the installed one is CPU only, so nothing "
+            "was run: install PyPI's (`pip install torch`)."
+        )
+
+
+def _parse(argv: Sequence[str]) -> _Asked:
+    given = read_key_values(NAME, argv, EXAMPLES)
+    parts = given.get("parts", EXAMPLES["parts"]).split(",")
+    unknown = next((name for name in parts if name not in PARTS), None)
+    if unknown is not None:
+        raise SettingError(
+            f"parts={given['parts']} has {unknown!r}, which is no part: choose from "
+            f"{', '.join(PARTS)}."
+        )
+    return _Asked(given.get("out"), list(dict.fromkeys(parts)))
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _help() -> str:
+    width = max(map(len, PARTS))
+    return USAGE.format(
+        parts="\n".join(f"  {name:{width}}  {part.help}" for name, part in PARTS.items())
+    )

@@ -45,6 +45,15 @@ PLAIN_WIDTH = 130
 CPU_DEFAULTS = {"model": "tiny", "weight_dtype": "fp32", "kv_dtype": "fp32"}
 """What device=cpu takes unless it is told otherwise."""
 
+CPU_KV_BUDGET = "64MiB"
+"""For `tiny` on device=cpu: two sequences of its max_model_len, so that memory binds."""
+
+CPU_REQUESTS = 10
+"""Sent on device=cpu unless the traffic's end is given: ten seconds or so of computing on two
+cores."""
+
+_END_OF_TRAFFIC = {"workload.num_requests", "workload.duration_s", "stop_after_s"}
+
 NO_LABEL = ("out", "jobs", "hydra")
 SECTIONS = ("backend", "workload", "model", "gpu", "engine", "costs", "load", "serve")
 
@@ -71,7 +80,7 @@ def matrix(argv: list[str]) -> int:
 
 
 def _main(command: str, argv: list[str], options: list[str]) -> int:
-    asked = _parse_options(command, argv)
+    asked = parse_options(command, argv)
     if asked.help:
         print(help_text(command, CONF_FOLDER))
         return 0
@@ -107,7 +116,7 @@ class _Options(NamedTuple):
     shows: bool
 
 
-def _parse_options(command: str, argv: list[str]) -> _Options:
+def parse_options(command: str, argv: list[str]) -> _Options:
     """Reads Hydra's options as Hydra will, for one line instead of its usage if one is wrong."""
     parser = get_args_parser()
     said = io.StringIO()
@@ -145,11 +154,24 @@ def _compose(argv: list[str]) -> None:
 
 
 def _with_cpu_defaults(argv: list[str]) -> list[str]:
-    """On a CPU the model is computed: one that it can, unless another is asked for."""
-    given = {argument.partition("=")[0] for argument in argv}
+    """On a CPU the model is computed: one that it can, with memory and traffic to match, unless
+    others are asked for."""
+    pairs = [argument.partition("=") for argument in argv]
+    given = {key: value for key, _, value in pairs}
     if "device=cpu" not in argv or "experiment" in given or "from" in given:
         return argv
-    return [*argv, *(f"{key}={value}" for key, value in CPU_DEFAULTS.items() if key not in given)]
+    defaults = dict(CPU_DEFAULTS)
+    if given.get("model", "tiny") == "tiny" and "utilization" not in given:
+        defaults["kv_budget"] = CPU_KV_BUDGET
+    if not given.keys() & _END_OF_TRAFFIC and _counts_requests(given.get("workload", "mixed")):
+        defaults["workload.num_requests"] = str(CPU_REQUESTS)
+    return [*argv, *(f"{key}={value}" for key, value in defaults.items() if key not in given)]
+
+
+def _counts_requests(workloads: str) -> bool:
+    """Whether all options named have a setting for how many requests there are."""
+    files = [CONF_FOLDER / "workload" / f"{name}.yaml" for name in workloads.split(",")]
+    return all(file.is_file() and "\nnum_requests:" in file.read_text("utf-8") for file in files)
 
 
 @contextlib.contextmanager

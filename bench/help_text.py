@@ -8,7 +8,8 @@ from pathlib import Path
 import yaml
 
 DESCRIBED = ("backend", "workload", "experiment")
-LISTED = ("model", "gpu", "workload/arrivals", "workload/kinds", "engine", "driver", "costs")
+LISTED = ("model", "gpu", "workload/arrivals", "workload/kinds", "engine", "driver", "costs",
+          "load", "serve")  # fmt: skip
 
 _EXAMPLES = """\
   fragbench run backend=paged workload=chat workload.rate_rps=4

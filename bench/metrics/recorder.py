@@ -134,4 +134,6 @@ class Recorder:
     def close(self) -> None:
         """Writes the rest, after the engine stopped."""
         self.flush()
+        for writer in (self._requests, self._timeline, self._unfilled):
+            writer.close()
         self._incidents.close()

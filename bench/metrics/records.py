@@ -97,8 +97,15 @@ class PartWriter:
 
     def flush(self) -> None:
         """Writes what is kept as a part."""
-        if not self._rows:
-            return
+        if self._rows:
+            self._write()
+
+    def close(self) -> None:
+        """Writes the rest; a table that never had a row gets an empty part."""
+        if self._rows or not self._parts:
+            self._write()
+
+    def _write(self) -> None:
         path = self._folder / f"part-{self._parts:05d}.parquet"
         partial = path.with_suffix(".partial")
         pq.write_table(pa.Table.from_pylist(self._rows, schema=self._schema), partial)

@@ -50,4 +50,4 @@ def _part(part: Any, place: str) -> str:
         text = Fields(part, f"{place}.").text("text")
         if text is not None:
             return text
-    raise wrong(place, f'{place} cannot be read: only parts like {{"type": "text", "text": ...}} can.')
+    raise wrong(place, f'{place} is no text: send parts like {{"type": "text", "text": "..."}}.')

@@ -22,12 +22,16 @@ class Exchange:
         self.calls = calls
         self._request = request
 
-    def stop(self, reason: Reason) -> None:
-        """Ends the calls whose end has not come. A client that does not read its response is cut
-        off, as it would not see why."""
+    def cancel(self, reason: Reason) -> None:
+        """Ends the calls whose end has not come."""
         now_s = time.monotonic()
         for call in self.calls:
             call.cancel(reason, now_s)
+
+    def stop(self, reason: Reason) -> None:
+        """Ends the exchange from the server's side. A client that does not read is cut off, as it
+        would not see why."""
+        self.cancel(reason)
         if self._request.protocol.writing_paused and self._request.transport is not None:
             self._request.transport.abort()
 

@@ -30,9 +30,11 @@ class Fields:
     def number(self, name: str, least: float, most: float) -> float | None:
         """A number in a range."""
         value = self.raw(name)
-        if value is not None and (type(value) not in (int, float) or not least <= value <= most):
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not least <= value <= most:
             raise self._wrong(name, f"a number from {least:g} to {most:g}")
-        return value
+        return float(value)
 
     def flag(self, name: str) -> bool:
         """True or false; false if absent."""
@@ -65,7 +67,8 @@ class Fields:
 
     def _wrong(self, name: str, allowed: str) -> ApiError:
         place = self._place + name[:40]
-        return wrong(place, f"{place}={shown(self.raw(name))} cannot be used: it is to be {allowed}.")
+        value = shown(self.raw(name))
+        return wrong(place, f"{place}={value} cannot be used: it is to be {allowed}.")
 
 
 def checked_text(text: str, place: str) -> str:

@@ -57,6 +57,8 @@ class ServerMetrics:
                                      "From a request's arrival to its first token.")  # fmt: skip
         self._itl = self._histogram("vllm:inter_token_latency_seconds", ITL_BUCKETS,
                                     "Each gap between tokens of an answer.")  # fmt: skip
+        self._older_itl = self._histogram("vllm:time_per_output_token_seconds", ITL_BUCKETS,
+                                          "The same, by its older name.")  # fmt: skip
         self._tpot = self._histogram("vllm:request_time_per_output_token_seconds", ITL_BUCKETS,
                                      "Mean gap of a completed request.")  # fmt: skip
         self._e2e = self._histogram("vllm:e2e_request_latency_seconds", E2E_BUCKETS,
@@ -91,9 +93,9 @@ class ServerMetrics:
             "fragbench:http_errors", "Responses that are errors, by HTTP status.",
             ("status",), registry=self.registry,
         )  # fmt: skip
-        info = Gauge("fragbench:info", "What is served.", ("backend", "device", "time", "model"),
-                     registry=self.registry)  # fmt: skip
-        info.labels(*(str(facts.get(name)) for name in ("backend", "device", "time", "model"))).set(1)
+        names = ("backend", "device", "time", "model")
+        info = Gauge("fragbench:info", "What is served.", names, registry=self.registry)
+        info.labels(*(str(facts.get(name)) for name in names)).set(1)
 
     def tokens_came(self, call: Call, at_s: float, tokens: int) -> None:
         """A step gave `call` a token in each of its `tokens` answers; its times are still those of
@@ -103,7 +105,9 @@ class ServerMetrics:
             self._ttft.observe(at_s - call.received_s)
             self._prompt_tokens.inc(call.prompt_tokens)
         else:
-            self._itl.observe(at_s - call.last_token_s)
+            gap_s = at_s - call.last_token_s
+            self._itl.observe(gap_s)
+            self._older_itl.observe(gap_s)
 
     def call_ended(self, call: Call) -> None:
         """The engine holds no memory of `call` any more."""
@@ -144,7 +148,5 @@ class ServerMetrics:
 
 def one_two_five(most: int) -> list[int]:
     """1, 2, 5, 10, 20, ... up to `most`, vLLM's buckets of token counts."""
-    buckets = [
-        digit * 10**exponent for exponent in range(len(str(most))) for digit in (1, 2, 5)
-    ]
+    buckets = [digit * 10**exponent for exponent in range(len(str(most))) for digit in (1, 2, 5)]
     return [bucket for bucket in buckets if bucket <= most]

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
 
 from aiohttp import web
 
 from bench.serve.answer import Answer
 from bench.serve.api import Served, Wanted
-from bench.serve.channel import Reason
 from bench.serve.engine_call import EngineCall
 from bench.serve.engine_client import EngineClient
 from bench.serve.engine_metrics import EngineCollector
 from bench.serve.exchange import Exchange
 from bench.serve.metrics import ServerMetrics
-from bench.serve.openai_errors import ApiError, busy, unavailable
+from bench.serve.openai_errors import busy, unavailable
 from bench.serve.reply import Reply, Shape
 from bench.serve.settings import ServeSettings
 
@@ -65,7 +63,8 @@ class Service:
                 return await exchange.streamed(reply)
             return await exchange.whole(reply)
         finally:
-            timer()
+            if timer is not None:
+                timer.cancel()
             self._leave(exchange)
 
     async def drain(self, patience_s: float, at_once: asyncio.Event) -> None:
@@ -78,10 +77,12 @@ class Service:
         for exchange in list(self._exchanges):
             exchange.stop("shutdown")
 
-    async def settle(self, patience_s: float) -> None:
-        """Waits until the engine has ended what nobody wants any more, for so long at most."""
+    async def settle(self, patience_s: float, at_once: asyncio.Event) -> None:
+        """Waits until the engine has ended what nobody wants any more, as long as drain() does."""
         until_s = time.monotonic() + patience_s
         while (self._exchanges or self._leftovers) and time.monotonic() < until_s:
+            if at_once.is_set():
+                break
             await asyncio.sleep(LOOK_S)
         for task in list(self._leftovers):
             task.cancel()
@@ -96,7 +97,7 @@ class Service:
 
     def _check_queue(self, more: int) -> None:
         most = self.settings.max_queue
-        if most is None:
+        if most is None or self._engine.running + more <= most:
             return
         calls = (call for exchange in self._exchanges for call in exchange.calls)
         waiting = sum(call.first_token_s is None for call in calls)
@@ -137,29 +138,19 @@ class Service:
         ]
         return EngineCall(stream, answers, len(prompt), received_s, self.metrics)
 
-    def _timer(self, exchange: Exchange) -> Callable[[], None]:
-        """Ends the exchange when its time is up. Returns what calls that off."""
+    def _timer(self, exchange: Exchange) -> asyncio.TimerHandle | None:
+        """Ends the exchange when its time is up."""
         limit_s = self.settings.request_timeout_s
         if limit_s is None:
-            return lambda: None
-        reason: Reason = "timeout"
-        loop = asyncio.get_running_loop()
-        return loop.call_later(limit_s, exchange.stop, reason).cancel
+            return None
+        return asyncio.get_running_loop().call_later(limit_s, exchange.stop, "timeout")
 
     def _leave(self, exchange: Exchange) -> None:
         """The exchange is over, for the engine too: its client left unless all calls have ended."""
         self._exchanges.discard(exchange)
-        exchange.stop("disconnect")
+        exchange.cancel("disconnect")
         for call in exchange.calls:
             if call.ended is None:
                 task = asyncio.ensure_future(call.run_out())
                 self._leftovers.add(task)
                 task.add_done_callback(self._leftovers.discard)
-
-
-def served_name(settings: ServeSettings, model: str) -> str:
-    """What clients call the model."""
-    return settings.served_model_name or model
-
-
-__all__ = ["ApiError", "Service", "served_name"]

@@ -32,6 +32,9 @@ MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed",
            "backends.paged", "backends.paged_prefix", "backends.paged_radix", "backends.vmm",
            "workloads.mixed", "workloads.multi_turn", "workloads.retrieval",
            "workloads.survivors.scores", "workloads.trace")  # fmt: skip
+
+TARGETS = {"inprocess": "bench.run:run", "locust": "bench.load.driven:run"}
+"""What runs a cell, by driver."""
 """Imported once, before runs are forked."""
 
 FAILED, INTERRUPTED = 1, 130
@@ -58,10 +61,21 @@ class _Matrix:
     """Cells by where they are."""
 
     waiting: deque[Cell]
-    jobs: int
+    asked_jobs: int | None
     total: int
     running: dict[int, Cell] = field(default_factory=dict)
     done: list[tuple[Cell, Finished]] = field(default_factory=list)
+
+    def jobs(self, kind: DeviceKind) -> int:
+        """Runs at a time. On a card they would take each other's memory; on the CPU, where times
+        are measured, each other's cores, so that several must be asked for."""
+        if kind == "cuda":
+            return 1
+        return self.asked_jobs or (1 if kind == "cpu" else _cores())
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
 
 
 def check_cells(cells: list[Cell], folder: Path) -> None:
@@ -83,8 +97,7 @@ def run_cells(cells: list[Cell], console: Console, folder: Path, *, show: bool =
     cell's result; when no cell could use its settings it is raised as SettingError and nothing is
     written.
     """
-    jobs = cells[0].config["jobs"] or os.cpu_count() or 1
-    matrix = _Matrix(deque(), jobs, len(cells))
+    matrix = _Matrix(deque(), cells[0].config["jobs"], len(cells))
     with _Interrupts() as interrupts:
         for kind in dict.fromkeys(cell.device for cell in cells):  # one launcher a device kind
             matrix.waiting.extend(cell for cell in cells if cell.device == kind)
@@ -156,7 +169,9 @@ class _Interrupts:
 def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: _Interrupts, console: Console) -> None:
     """Runs the waiting cells, which are of one device kind, unless the user stops them."""
     stopping = False
-    jobs = 1 if kind == "cuda" else matrix.jobs  # runs would take each other's memory on a card
+    real_time = any(cell.config["driver"]["clock"] == "wall" for cell in matrix.waiting)
+    jobs = 1 if real_time else matrix.jobs(kind)  # times would depend on the neighbours
+    threads = max(1, _cores() // jobs) if kind == "cpu" else 1  # elsewhere little is computed here
     with (
         tempfile.TemporaryDirectory(prefix="fragbench-logs-") as logs,
         Launcher(kind, modules=MODULES) as launcher,
@@ -165,7 +180,7 @@ def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: _Interrupts, consol
         while matrix.running or (matrix.waiting and not interrupts.count):
             while matrix.waiting and len(matrix.running) < jobs and not interrupts.count:
                 cell = matrix.waiting.popleft()
-                number = launcher.submit(_job(cell, Path(logs)))
+                number = launcher.submit(cell_job(cell, _log(cell, Path(logs)), threads))
                 matrix.running[number] = cell
                 view.started(cell.name)
             for event in launcher.wait(timeout=TICK_S):
@@ -182,19 +197,27 @@ def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: _Interrupts, consol
             view.tick()
 
 
-def _job(cell: Cell, logs: Path) -> Job:
-    config = from_container(cell.config)
-    conf = ",".join(filter(None, (cell.config["backend"].get("alloc_conf"), config.alloc_conf)))
-    environment = allocator_environment(conf)
-    if cell.device == "virtual":
-        environment |= gpu_environment(config.gpu)
+def cell_job(cell: Cell, log: Path | None, threads: int = 1) -> Job:
+    """What runs a cell whose device is known."""
     payload = {
         "config": cell.config,
         "out": str(cell.out),
         "device": cell.device,
         "command": cell.command,
     }
-    return Job("bench.run:run", payload, environment, log=_log(cell, logs))
+    target = TARGETS[cell.config["driver"]["name"]]
+    return Job(target, payload, cell_environment(cell), log, threads)
+
+
+def cell_environment(cell: Cell) -> dict[str, str]:
+    """The environment of a process that uses a cell's device: the allocator's settings, and which
+    virtual GPU there is."""
+    config = from_container(cell.config)
+    conf = ",".join(filter(None, (cell.config["backend"].get("alloc_conf"), config.alloc_conf)))
+    environment = allocator_environment(conf)
+    if cell.device == "virtual":
+        environment |= gpu_environment(config.gpu)
+    return environment
 
 
 def _log(cell: Cell, logs: Path) -> Path:

@@ -49,7 +49,6 @@ class DriverSettings:
 
     name: str = "inprocess"  # inprocess | locust
     clock: str = "virtual"  # virtual | wall
-    time_scale: float = 1.0
 
 
 @dataclass
@@ -76,6 +75,7 @@ class Config:
     utilization: float = 0.9
     kv_budget: str | None = None
     alloc_conf: str = ""
+    time_scale: float = 1.0
     stop_after_s: float | None = None
     sample_interval_s: float = 5.0
     memory_snapshot: bool = False
@@ -121,11 +121,13 @@ def check(config: Config) -> None:
         parse_bytes("kv_budget", config.kv_budget)
     if config.seed < 0:
         raise SettingError(f"seed={config.seed} is negative: give a whole number from 0 up.")
+    _positive("time_scale", config.time_scale, "modelled seconds a second")
     _positive("sample_interval_s", config.sample_interval_s, "seconds")
     for name, value in (("stop_after_s", config.stop_after_s), ("jobs", config.jobs)):
         if value is not None:
             _positive(name, value, "seconds" if name.endswith("_s") else "runs at a time")
     _check_engine(config.engine, config.max_model_len)
+    _check_driver(config.driver)
     check_load(config.load)
     check_serve(config.serve)
 
@@ -153,9 +155,8 @@ def _check_driver(driver: DriverSettings) -> None:
     if driver.name == "locust" and driver.clock == "virtual":
         raise SettingError(
             "driver.clock=virtual cannot be had over HTTP: leave it at wall, and raise "
-            "driver.time_scale to have modelled time pass faster."
+            "time_scale to have modelled time pass faster."
         )
-    _positive("driver.time_scale", driver.time_scale, "modelled seconds a second")
 
 
 def _choice(setting: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -48,8 +48,8 @@ CPU_DEFAULTS = {"model": "tiny", "weight_dtype": "fp32", "kv_dtype": "fp32"}
 CPU_KV_BUDGET = "64MiB"
 """For `tiny` on device=cpu: two sequences of its max_model_len, so that memory binds."""
 
-CPU_REQUESTS = 10
-"""Sent on device=cpu unless the traffic's end is given: ten seconds or so of computing on two
+CPU_REQUESTS = 9
+"""Sent on device=cpu unless the traffic's end is given: about ten seconds of computing on two
 cores."""
 
 _END_OF_TRAFFIC = {"workload.num_requests", "workload.duration_s", "stop_after_s"}

@@ -68,7 +68,7 @@ def run(payload: dict[str, Any]) -> None:
     if config.driver.clock == "virtual":
         listener.go(partial(drive, requests=requests, stop_after_s=config.stop_after_s))
     else:
-        clock = wall_clock.Clock(config.driver.time_scale)
+        clock = wall_clock.Clock(config.time_scale)
         schedule = wall_clock.Schedule(requests, config.stop_after_s, clock)
         listener.go(partial(wall_clock.drive, traffic=schedule, clock=clock))
 

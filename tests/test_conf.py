@@ -17,7 +17,7 @@ from bench.config import from_container
 from bench.experiment import CONF_FOLDER, compose_cells
 from tests.virtual_gpu import skip_without_virtual_gpu
 
-GROUPS = ("backend", "workload", "model", "gpu", "engine", "driver", "costs")
+GROUPS = ("backend", "workload", "model", "gpu", "engine", "driver", "load", "serve", "costs")
 OPTIONS = [
     (group, path.stem) for group in GROUPS for path in sorted((CONF_FOLDER / group).glob("*.yaml"))
 ]

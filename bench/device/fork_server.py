@@ -4,7 +4,7 @@
 of JSON over the socket FD. It never uses CUDA, whose state does not survive a fork, and imports
 nothing that starts a thread, because a fork takes only the calling thread along.
 
-    to the server     {"start": id, "target", "payload", "environment", "log"}
+    to the server     {"start": id, "target", "payload", "environment", "log", "threads"}
                       {"stop": id, "signal", "grace_s"}
     from the server   {"ready": {"pid", "threads"}} | {"broken": why}
                       {"started": id, "pid"} | {"progress": data, "id"}
@@ -171,6 +171,7 @@ class ForkServer:
             redirect_output(request["log"])
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING_SIGNALS)
             os.environ.update(request["environment"])
+            _set_threads(request["threads"])
             run_job(request["target"], request["payload"], self._user_errors, writer)
             status = 0
         finally:
@@ -242,6 +243,13 @@ def _take_lines(buffer: bytearray) -> list[bytes]:
     *lines, rest = bytes(buffer).split(b"\n")
     buffer[:] = rest
     return lines
+
+
+def _set_threads(threads: int) -> None:
+    """For PyTorch where it was imported; without it there is nothing to compute with."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)
 
 
 def _import(modules: Sequence[str]) -> str | None:

@@ -30,8 +30,14 @@ USER_ERRORS = (
 )
 CLOSE_GRACE_S = 5.0
 
-# A server and its jobs share few cores with other jobs, and a fork must find a single thread.
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# A server and its jobs share few cores with other jobs, and a fork must find a single thread. Where
+# a job has several, none spins while it waits for another that has lost its core.
+_THREADS = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +45,14 @@ class Job:
     """What to run: `target` is "module:function", called with the payload (JSON) as a dict.
 
     `environment` is set before the function runs, `log` (a file, appended to) gets what it prints;
-    without one that is dropped.
+    without one that is dropped. PyTorch computes with `threads` threads.
     """
 
     target: str
     payload: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ class Launcher:
         self._environment = dict(os.environ)
         if device == "virtual":
             self._environment = preloaded(os.environ, build_virtual_gpu())
-        self._environment |= _ONE_THREAD
+        self._environment |= _THREADS
         self._environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self._settings = {
             "modules": list(modules),
@@ -153,6 +160,7 @@ class Launcher:
             "payload": dict(job.payload),
             "environment": dict(job.environment),
             "log": None if job.log is None else str(job.log.absolute()),
+            "threads": job.threads,
         }
         self._server.send(request)
         return number

@@ -10,9 +10,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from bench.cells import Cell
-from bench.config import Config, from_container
-from bench.device.virtual import allocator_environment, gpu_environment
+from bench.cells import Cell, cell_environment
+from bench.config import from_container
 from bench.errors import SettingError
 from bench.experiment import compose_cells, parse_options
 from bench.serve.api import Served
@@ -80,7 +79,7 @@ async def serve_cell(cell: Cell, say: Callable[[str], None] = print) -> int:
     computes = cell.device != "virtual"  # else an end-of-sequence id is only a number
     eos_ids = end_of_sequence_ids(checkpoint) if computes else frozenset[int]()
     with bind(settings.host, settings.port) as listening, _signals() as told:
-        engine = await EngineClient.start(_payload(cell), cell.device, _environment(cell, config))
+        engine = await EngineClient.start(_payload(cell), cell.device, cell_environment(cell))
         try:
             name = settings.served_model_name or config.model.name
             facts = engine.facts
@@ -142,14 +141,7 @@ def _payload(cell: Cell) -> dict[str, Any]:
         "out": str(cell.out),
         "device": cell.device,
         "command": cell.command,
-        "time_scale": config["serve"]["time_scale"],
     }
-
-
-def _environment(cell: Cell, config: Config) -> dict[str, str]:
-    conf = ",".join(filter(None, (cell.config["backend"].get("alloc_conf"), config.alloc_conf)))
-    gpu = gpu_environment(config.gpu) if cell.device == "virtual" else {}
-    return allocator_environment(conf) | gpu
 
 
 def _run(serving: Coroutine[Any, Any, int]) -> int:

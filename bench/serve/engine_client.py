@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -97,7 +98,7 @@ class EngineClient:
     async def start(
         cls, payload: Mapping[str, Any], device: DeviceKind, environment: Mapping[str, str]
     ) -> EngineClient:
-        """Starts the engine of `payload` (as bench.run.run takes, with `time_scale`), and waits
+        """Starts the engine of `payload` (as bench.run.run takes), and waits
         until its memory is set up. Raises SettingError if it cannot be."""
         client = cls()
         await client._start(payload, device, environment)
@@ -109,7 +110,13 @@ class EngineClient:
         self._folder = tempfile.TemporaryDirectory(prefix="fragbench-serve-")
         path = str(Path(self._folder.name) / "engine.sock")
         self._server = await asyncio.start_unix_server(self._on_connection, path, limit=LINE_LIMIT)
-        job = Job("bench.serve.engine_process:run", {**payload, "socket": path}, environment)
+        threads = max(1, (os.cpu_count() or 1) - 1) if device == "cpu" else 1  # one core for HTTP
+        job = Job(
+            "bench.serve.engine_process:run",
+            {**payload, "socket": path},
+            environment,
+            threads=threads,
+        )
         self._thread = threading.Thread(target=self._watch, args=(device, job), daemon=True)
         self._thread.start()
         await asyncio.wait([self._ready, self._finished], return_when=asyncio.FIRST_COMPLETED)

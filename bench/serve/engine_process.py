@@ -37,8 +37,8 @@ PIECE_BYTES = 1 << 20
 
 
 def run(payload: dict[str, Any]) -> None:
-    """Serves what comes over the socket `payload["socket"]` until it is told to stop, at
-    `payload["time_scale"]` seconds of the engine's clock a second, and leaves a run's files.
+    """Serves what comes over the socket `payload["socket"]` until it is told to stop, and leaves a
+    run's files.
 
     Raises SettingError or BackendError before it says that it is ready.
     """
@@ -46,7 +46,7 @@ def run(payload: dict[str, Any]) -> None:
     config = from_container(payload["config"])
     answers = StandInAnswers(config.model.vocab_size)
     served = Run(config, payload, started, {"workload": "served"}, answer=answers)
-    clock = Clock(payload["time_scale"])
+    clock = Clock(config.time_scale)
     served.facts |= {"clock_start_s": clock.start_s, "time_scale": clock.scale}
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(payload["socket"])

@@ -25,7 +25,6 @@ class ServeSettings:
     body_timeout_s: float = 30.0
     drain_s: float = 30.0
     stream_buffer_tokens: int | None = 64
-    time_scale: float = 1.0
     tokenizer: str = "auto"
     served_model_name: str | None = None
 
@@ -42,7 +41,6 @@ def check_serve(serve: ServeSettings) -> None:
     _within("drain_s", serve.drain_s, 0, 1e6, "seconds")
     if serve.stream_buffer_tokens is not None:
         _within("stream_buffer_tokens", serve.stream_buffer_tokens, 1, 1e9, "tokens")
-    _within("time_scale", serve.time_scale, 1e-6, 1e6, "(seconds of the model's a second)")
     for name in ("host", "api_key", "tokenizer", "served_model_name"):
         if getattr(serve, name) == "":
             raise SettingError(f"serve.{name} is empty: give a value, or leave it out.")

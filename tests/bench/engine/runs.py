@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pytest
 
-from bench.cells import Cell, _job
+from bench.cells import Cell, cell_job
 from bench.experiment import compose_cells
 from tests.virtual_gpu import _launcher
 
@@ -31,7 +31,7 @@ def composed(out: Path, *overrides: str) -> Cell:
 
 def run(out: Path, *overrides: str) -> Run:
     """One experiment, its files in `out`."""
-    job = _job(composed(out, *overrides), out.parent)
+    job = cell_job(composed(out, *overrides), None)
     finished = _launcher().run(job)
     if finished.status != "ok":
         pytest.fail(f"{overrides}: {finished.traceback or finished.cause}", pytrace=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cells import _job
+from bench.cells import cell_job
 from tests.bench.engine.runs import Run, composed, read, run
 from tests.virtual_gpu import _launcher
 
@@ -22,7 +22,7 @@ BACKENDS = ["contiguous", "bucketed", "vmm", "paged", "paged_prefix", "paged_rad
 
 
 def run_as_on_a_gpu(out: Path, *overrides: str) -> Run:
-    job = _job(composed(out, *SMALL, *overrides), out.parent)
+    job = cell_job(composed(out, *SMALL, *overrides), None)
     config = job.payload["config"] | {"device": "cuda"}
     payload = job.payload | {"device": "cuda", "config": config}
     finished = _launcher().run(replace(job, payload=payload))
@@ -81,7 +81,7 @@ def test_what_cannot_be_computed_is_said_before_anything_is_written(
     overrides: list[str], words: str, tmp_path: Path
 ) -> None:
     cell = composed(tmp_path / "run", *SMALL, "backend=paged", *overrides, "device=cpu")
-    finished = _launcher().run(_job(cell, tmp_path))
+    finished = _launcher().run(cell_job(cell, None))
     assert finished.status != "ok"
     assert words in str(finished.cause)
     assert not (tmp_path / "run").exists()

@@ -20,8 +20,9 @@ PARAMETERS = {
     "llama3_8b": 8_030_261_248,
     "llama3_70b": 70_553_706_496,
     "opt_13b": 12_853_473_280,
-    # By hand: 8,192 tokens of 256 twice; a layer has 2 x 256^2 + 256^2 + 3 x 256 x 704 + 2 x 256.
-    "tiny": 2 * 8192 * 256 + 8 * (3 * 256**2 + 3 * 256 * 704 + 2 * 256) + 256,
+    # By hand: 4,096 tokens of 384 twice; of a layer's q, k, v and output projections k and v are a
+    # third as wide as the others.
+    "tiny": 2 * 4096 * 384 + 4 * (8 * 384**2 // 3 + 3 * 384 * 1024 + 2 * 384) + 384,
     # By hand: 50,272 tokens and 2,050 positions of d, 12 d^2 + 13 d a layer, 2 d of the last norm.
     "opt_66b": (50_272 + 2050 + 2) * 9216 + 64 * (12 * 9216**2 + 13 * 9216),
     "opt_175b": (50_272 + 2050 + 2) * 12_288 + 96 * (12 * 12_288**2 + 13 * 12_288),
@@ -32,7 +33,7 @@ FP16_KV_BYTES_PER_TOKEN = {
     "llama3_8b": 131_072,
     "llama3_70b": 327_680,
     "opt_13b": 819_200,
-    "tiny": 2 * 8 * 4 * 32 * 2,
+    "tiny": 2 * 4 * 2 * 64 * 2,
     "opt_66b": 2_359_296,
     "opt_175b": 4_718_592,
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench.cells import _job
+from bench.cells import cell_job
 from bench.errors import SettingError
 from bench.experiment import compose_cells
 from bench.serve.channel import Ended, Tokens
@@ -30,10 +30,11 @@ ON_CPU = ("device=cpu", "model=tiny", "max_model_len=1024", "kv_budget=256MiB")
 async def served(
     out: Path, *overrides: str, time_scale: float = 10.0
 ) -> AsyncIterator[EngineClient]:
-    (cell,), _ = compose_cells([*overrides, f"out={out}"], ["fragbench", "serve"])
-    job = _job(cell, out.parent)
-    payload = {**job.payload, "time_scale": time_scale}
-    client = await EngineClient.start(payload, cell.device, job.environment)
+    (cell,), _ = compose_cells(
+        [*overrides, f"time_scale={time_scale}", f"out={out}"], ["fragbench", "serve"]
+    )
+    job = cell_job(cell, None)
+    client = await EngineClient.start(job.payload, cell.device, job.environment)
     try:
         yield client
     finally:
@@ -165,9 +166,8 @@ def test_settings_that_cannot_be_used_are_said_before_anything_is_served(tmp_pat
 def test_an_engine_that_dies_fails_what_runs(tmp_path: Path) -> None:
     async def run() -> None:
         (cell,), _ = compose_cells([*ON_CPU, "backend=paged", f"out={tmp_path / 'run'}"], ["x"])
-        job = _job(cell, tmp_path)
-        payload = {**job.payload, "time_scale": 1.0}
-        client = await EngineClient.start(payload, cell.device, job.environment)
+        job = cell_job(cell, None)
+        client = await EngineClient.start(job.payload, cell.device, job.environment)
         stream = ask(client, max_tokens=900)
         await stream.next()
         os.kill(client.facts["pid"], signal.SIGKILL)

@@ -45,7 +45,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["body_timeout_s=inf"], ["serve.body_timeout_s=inf"]),
         (["drain_s=-1"], ["serve.drain_s=-1"]),
         (["stream_buffer_tokens=0"], ["serve.stream_buffer_tokens=0"]),
-        (["time_scale=0"], ["serve.time_scale=0"]),
+        (["time_scale=0"], ["time_scale=0"]),
         (["host="], ["serve.host", "empty"]),
         (["tokenizer=nowhere.json"], ["serve.tokenizer=nowhere.json", "bytes"]),
         (["host=203.0.113.1"], ["serve.host=203.0.113.1", "listened on"]),

@@ -1,0 +1,227 @@
+"""One attempt at a request: sent, read as it streams, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from email.utils import parsedate_to_datetime
+
+import gevent
+from geventhttpclient.response import HTTPParseError
+
+from bench.load.completions import Answer, error_message
+from bench.load.connections import READ_BYTES, Connection, Connections, Response
+from bench.load.habits import Habits
+from bench.load.records import CANCELLED, COMPLETED, FAILED, REJECTED, TIMED_OUT, UNFINISHED
+from bench.load.sse import SseParser
+
+SLOW_BUFFER_BYTES = 4096
+"""Of a slow reader's socket; the kernel doubles it. What is not read fills it within a few dozen
+events, then the server's own buffer, and then the server feels it."""
+SLOW_READ_BYTES = 512
+LAST_BYTES_S = 1.0
+"""How long the end of the HTTP message may come after [DONE] for its connection to be kept."""
+OK, SERVICE_UNAVAILABLE, TOO_MANY_REQUESTS = 200, 503, 429
+
+
+class _Left(Exception):  # noqa: N818 - a wish, not an error
+    """The client has had enough."""
+
+
+class _TimedOutError(Exception):
+    """The client's time is up."""
+
+
+class Exchange:
+    """Sends `content` and reads the answer. Times are of time.monotonic(), None where the attempt
+    did not come so far: `sent_s` on a connection that stood before, `end_s` always."""
+
+    def __init__(
+        self, connections: Connections, content: bytes, n: int, habits: Habits, timeout_s: float
+    ) -> None:
+        self.answer = Answer(n)
+        self.status = UNFINISHED
+        self.cause: str | None = None
+        self.http_status: int | None = None
+        self.retry_after_s: float | None = None
+        self.retryable = False
+        self.left: str | None = None
+        self.sent_s: float | None = None
+        self.end_s = math.inf
+        self.received_bytes = 0
+        self.new_connection = False
+        self._connections = connections
+        self._content = content
+        self._habits = habits
+        self._timeout_s = timeout_s
+        self._connection: Connection | None = None
+        self._response = Response()
+        self._events = SseParser()
+        self._error_body = b""
+
+    def run(self) -> None:
+        """All of it. Whatever goes wrong is its status and cause; only being killed is raised."""
+        try:
+            self._exchange()
+            self._conclude()
+        except _Left:
+            assert self._habits.leave is not None
+            self.status, self.left = CANCELLED, self._habits.leave.kind
+        except _TimedOutError:
+            self.status, self.cause = FAILED, f"{TIMED_OUT} {self._timeout_s:g} s (timeout_s)"
+        except ConnectionRefusedError:
+            self.status, self.cause, self.retryable = FAILED, "connection refused", True
+        except (OSError, HTTPParseError) as error:
+            self.status, self.cause = FAILED, f"{type(error).__name__}: {error}"
+        finally:
+            if self.status != COMPLETED:
+                self.end_s = time.monotonic()
+            self._release()
+
+    def _exchange(self) -> None:
+        piece = self._first_bytes()
+        while True:
+            self._take(piece)
+            if self.answer.error is not None:
+                return
+            if self._response.message_complete or (not piece and self.answer.done):
+                return
+            if not piece:
+                raise HTTPParseError("the connection closed in mid-answer")
+            piece = self._receive()
+
+    def _first_bytes(self) -> bytes:
+        """Sends the request. A server may close an idle connection just then: a request that got
+        not one byte over such a one is sent anew, and counts from there."""
+        while True:
+            self._connection = self._take_connection()
+            idled = self._connection.idled
+            self.new_connection = not idled
+            self.sent_s = time.monotonic()
+            try:
+                self._connection.send(self._content)
+                piece = self._receive()
+            except (ConnectionResetError, BrokenPipeError):
+                if not idled:
+                    raise
+                piece = b""
+            if piece or not idled:
+                return piece
+            self._connection.close()
+
+    def _take_connection(self) -> Connection:
+        if self._habits.tokens_per_s is not None:
+            return self._connections.open(SLOW_BUFFER_BYTES)
+        return self._connections.take()
+
+    def _receive(self) -> bytes:
+        """What comes next; nothing at the connection's end. Raises _Left or _TimedOutError."""
+        assert self._connection is not None
+        leave_s, give_up_s = self._leave_s(), self._give_up_s()
+        now_s = time.monotonic()
+        try:
+            if now_s >= min(leave_s, give_up_s):
+                raise TimeoutError
+            most = READ_BYTES if self._habits.tokens_per_s is None else SLOW_READ_BYTES
+            piece, self._at_s = self._connection.receive(most, min(leave_s, give_up_s) - now_s)
+        except TimeoutError:
+            if self.answer.done:
+                return b""
+            raise _Left if leave_s < give_up_s else _TimedOutError from None
+        self.received_bytes += len(piece)
+        return piece
+
+    def _leave_s(self) -> float:
+        leave = self._habits.leave
+        if leave is None or leave.after_s is None:
+            return math.inf
+        assert self.sent_s is not None
+        return self.sent_s + leave.after_s
+
+    def _give_up_s(self) -> float:
+        assert self.sent_s is not None
+        if self.answer.done:
+            return self.end_s + LAST_BYTES_S
+        return self.sent_s + self._timeout_s
+
+    def _take(self, piece: bytes) -> None:
+        self._response.feed(piece)
+        if not self._response.headers_complete:
+            return
+        self.http_status = self._response.status_code
+        body = self._response.take_body()
+        if self.http_status != OK:
+            self._error_body += body
+            return
+        before = self.answer.arrived
+        for event in self._events.feed(body):
+            self.answer.take(event, self._at_s)
+        if self.answer.complete or self.answer.done:
+            self.end_s = min(self.end_s, self._at_s)
+        self._maybe_leave()
+        self._pace(self.answer.arrived - before)
+
+    def _maybe_leave(self) -> None:
+        leave = self._habits.leave
+        if leave is None or self.answer.done:
+            return
+        arrived = self.answer.arrived
+        if leave.kind == "before_first_token" and arrived:
+            raise _Left
+        if leave.after_tokens is not None and arrived >= leave.after_tokens:
+            raise _Left
+
+    def _pace(self, tokens: int) -> None:
+        """A slow reader takes its time over what it read."""
+        if self._habits.tokens_per_s is not None and tokens and not self.answer.done:
+            until_s = time.monotonic() + tokens / self._habits.tokens_per_s
+            until_s = min(until_s, self._leave_s(), self._give_up_s())
+            gevent.sleep(max(until_s - time.monotonic(), 0))
+
+    def _conclude(self) -> None:
+        """The status of an answer that was read to its end."""
+        if self.http_status != OK:
+            self._conclude_refusal()
+        elif self.answer.error is not None:
+            self.status, self.cause = FAILED, f"error in mid-stream: {self.answer.error}"
+        elif self.answer.complete:
+            self.status = COMPLETED
+        else:
+            self.status, self.cause = FAILED, "the stream ended before the answer did"
+
+    def _conclude_refusal(self) -> None:
+        assert self.http_status is not None
+        refused = 400 <= self.http_status < 500 or self.http_status == SERVICE_UNAVAILABLE
+        self.status = REJECTED if refused else FAILED
+        self.cause = f"HTTP {self.http_status}: {_message(self._error_body)}"
+        self.retryable = self.http_status in (TOO_MANY_REQUESTS, SERVICE_UNAVAILABLE)
+        self.retry_after_s = _retry_after_s(self._response.get("retry-after"))
+
+    def _release(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        if self._response.should_close() or self._habits.tokens_per_s is not None:
+            connection.close()
+        else:
+            self._connections.give_back(connection)
+
+
+def _message(body: bytes) -> str:
+    try:
+        return error_message(json.loads(body))
+    except ValueError:
+        return " ".join(body.decode(errors="replace").split())[:300]
+
+
+def _retry_after_s(header: object) -> float | None:
+    """Seconds that a Retry-After header asks for, as a number or as a date."""
+    if not isinstance(header, str):
+        return None
+    if header.strip().isdecimal():
+        return float(header)
+    try:
+        return max(parsedate_to_datetime(header).timestamp() - time.time(), 0.0)
+    except (TypeError, ValueError):
+        return None

@@ -32,7 +32,7 @@ from bench.engine.limits import resolve_limits, resolve_padding
 from bench.engine.memory_plan import MemoryPlan
 from bench.engine.model_executor import ModelExecutor
 from bench.engine.scheduler import Limits
-from bench.engine.sequence import Sequence, Status
+from bench.engine.sequence import Sequence
 from bench.environment import environment
 from bench.errors import SettingError
 from bench.labels import labels
@@ -40,6 +40,7 @@ from bench.metrics import summary
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.recorder import Recorder
 from bench.metrics.records import write_json
+from bench.metrics.status import Status
 from bench.model.sampling import Sampler
 from bench.plugins import make
 from bench.token_source import TextSource, token_source

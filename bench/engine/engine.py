@@ -17,10 +17,11 @@ from bench.engine.executor import Computed, Executor
 from bench.engine.incidents import IncidentLog
 from bench.engine.kv_memory import KvMemory
 from bench.engine.scheduler import Limits, Plan, Scheduler
-from bench.engine.sequence import Sequence, Status
+from bench.engine.sequence import Sequence
 from bench.engine.static_scheduler import StaticScheduler
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.inter_token import InterTokenGaps
+from bench.metrics.status import Status
 from workloads.base import Request
 
 OnEnd = Callable[[Sequence, Status, str | None, float], None]

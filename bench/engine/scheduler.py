@@ -16,7 +16,8 @@ from typing import Literal
 from bench.engine.incidents import IncidentLog
 from bench.engine.kv_memory import KvMemory
 from bench.engine.lineage import Lineage
-from bench.engine.sequence import Sequence, Status
+from bench.engine.sequence import Sequence
+from bench.metrics.status import Status
 
 End = Callable[[Sequence, Status, str | None], None]
 

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from backends.base import Demand, TokenIds
 from bench.engine.lineage import Lineage
 from bench.engine.text import Text
+from bench.metrics.status import Status
 from workloads.base import Request
-
-
-class Status(StrEnum):
-    """How a request ended; `unfinished` ones were open when the run stopped."""
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    REJECTED = "rejected"
-    UNFINISHED = "unfinished"
 
 
 class Sequence:

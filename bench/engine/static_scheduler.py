@@ -8,7 +8,8 @@ every step, and its answer comes, all at once, when the batch ends.
 from __future__ import annotations
 
 from bench.engine.scheduler import Plan, Scheduler
-from bench.engine.sequence import Sequence, Status
+from bench.engine.sequence import Sequence
+from bench.metrics.status import Status
 
 
 class StaticScheduler(Scheduler):

@@ -22,9 +22,9 @@ from bench.engine.model_executor import ModelExecutor
 from bench.engine.real_model import run_without_memory
 from bench.engine.scheduler import Limits
 from bench.engine.sequence import Sequence as EngineSequence
-from bench.engine.sequence import Status
 from bench.engine.text import Text
 from bench.metrics.accounting import MemoryAccount
+from bench.metrics.status import Status
 from bench.model.decoder import Decoder
 from bench.model.sampling import Sampler
 from bench.model.shape import ModelShape

@@ -14,8 +14,8 @@ from bench.load.completions import Choice
 from bench.load.connections import Connections
 from bench.load.exchange import Exchange
 from bench.load.habits import Habits, draw_habits
-from bench.load.records import UNFINISHED
 from bench.load.settings import LoadSettings
+from bench.metrics.status import Status
 from workloads.base import Request
 
 Row = dict[str, Any]
@@ -87,7 +87,7 @@ class Client:
         try:
             exchange.run()
         finally:  # an attempt that was killed is a row too, once it was sent
-            if exchange.status != UNFINISHED or exchange.sent_s is not None:
+            if exchange.status != Status.UNFINISHED or exchange.sent_s is not None:
                 slow = habits.tokens_per_s is not None
                 at_s = due_s - self.start_s
                 own = {"attempt": attempt, "scheduled_s": at_s, "slow_reader": slow}
@@ -98,7 +98,7 @@ class Client:
     def _row(self, request: Request, exchange: Exchange) -> Row:
         answer = exchange.answer
         times_s = answer.token_times_s()
-        end_s = None if exchange.status == UNFINISHED else self._since_start(exchange.end_s)
+        end_s = None if exchange.status == Status.UNFINISHED else self._since_start(exchange.end_s)
         return {
             "request_id": request.request_id,
             "kind": request.kind,

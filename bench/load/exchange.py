@@ -13,8 +13,9 @@ from geventhttpclient.response import HTTPParseError
 from bench.load.completions import Answer, error_message
 from bench.load.connections import READ_BYTES, Connection, Connections, Response
 from bench.load.habits import Habits
-from bench.load.records import CANCELLED, COMPLETED, FAILED, REJECTED, TIMED_OUT, UNFINISHED
+from bench.load.records import TIMED_OUT
 from bench.load.sse import SseParser
+from bench.metrics.status import Status
 
 SLOW_BUFFER_BYTES = 4096
 """Of a slow reader's socket; the kernel doubles it. What is not read fills it within a few dozen
@@ -41,7 +42,7 @@ class Exchange:
         self, connections: Connections, content: bytes, n: int, habits: Habits, timeout_s: float
     ) -> None:
         self.answer = Answer(n)
-        self.status = UNFINISHED
+        self.status = Status.UNFINISHED
         self.cause: str | None = None
         self.http_status: int | None = None
         self.retry_after_s: float | None = None
@@ -67,15 +68,18 @@ class Exchange:
             self._conclude()
         except _Left:
             assert self._habits.leave is not None
-            self.status, self.left = CANCELLED, self._habits.leave.kind
+            self.status, self.left = Status.CANCELLED, self._habits.leave.kind
         except _TimedOutError:
-            self.status, self.cause = FAILED, f"{TIMED_OUT} {self._timeout_s:g} s (timeout_s)"
+            self.status, self.cause = (
+                Status.FAILED,
+                f"{TIMED_OUT} {self._timeout_s:g} s (timeout_s)",
+            )
         except ConnectionRefusedError:
-            self.status, self.cause, self.retryable = FAILED, "connection refused", True
+            self.status, self.cause, self.retryable = Status.FAILED, "connection refused", True
         except (OSError, HTTPParseError) as error:
-            self.status, self.cause = FAILED, f"{type(error).__name__}: {error}"
+            self.status, self.cause = Status.FAILED, f"{type(error).__name__}: {error}"
         finally:
-            if self.status != COMPLETED:
+            if self.status != Status.COMPLETED:
                 self.end_s = time.monotonic()
             self._release()
 
@@ -184,16 +188,16 @@ class Exchange:
         if self.http_status != OK:
             self._conclude_refusal()
         elif self.answer.error is not None:
-            self.status, self.cause = FAILED, f"error in mid-stream: {self.answer.error}"
+            self.status, self.cause = Status.FAILED, f"error in mid-stream: {self.answer.error}"
         elif self.answer.complete:
-            self.status = COMPLETED
+            self.status = Status.COMPLETED
         else:
-            self.status, self.cause = FAILED, "the stream ended before the answer did"
+            self.status, self.cause = Status.FAILED, "the stream ended before the answer did"
 
     def _conclude_refusal(self) -> None:
         assert self.http_status is not None
         refused = 400 <= self.http_status < 500 or self.http_status == SERVICE_UNAVAILABLE
-        self.status = REJECTED if refused else FAILED
+        self.status = Status.REJECTED if refused else Status.FAILED
         self.cause = f"HTTP {self.http_status}: {_message(self._error_body)}"
         self.retryable = self.http_status in (TOO_MANY_REQUESTS, SERVICE_UNAVAILABLE)
         self.retry_after_s = _retry_after_s(self._response.get("retry-after"))

@@ -11,11 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.load.records import CANCELLED
 from bench.load.settings import LoadSettings
 from bench.load.summary import figures, last_attempts, read_attempts, warnings
 from bench.metrics.latency import LATENCIES, distribution
 from bench.metrics.records import REQUESTS, write_json
+from bench.metrics.status import Status
 
 SERVER_REQUESTS = "server_requests"
 CLIENTS = ("requests", "throughput", "window", "clients", "lateness_s", "itl_s", *LATENCIES)
@@ -57,9 +57,9 @@ def join(folder: Path, load: LoadSettings, facts: dict[str, Any], started: float
 
 def disconnect_to_freed_s(requests: pd.DataFrame, served: pd.DataFrame) -> dict[str, Any]:
     """From a client's closing its connection to its memory's being free, of cancelled requests."""
-    left = requests[(requests["status"] == CANCELLED) & requests["left_s"].notna()]
+    left = requests[(requests["status"] == Status.CANCELLED) & requests["left_s"].notna()]
     both = left.merge(served, on="request_id", suffixes=("", "_served"))
-    freed = both[both["status_served"] == CANCELLED]
+    freed = both[both["status_served"] == Status.CANCELLED]
     return distribution((freed["end_s_served"] - freed["left_s"]).to_numpy(dtype=float))
 
 

@@ -1,15 +1,12 @@
-"""The rows of a load run: one an attempt at a request, one a look at the server's metrics."""
+"""The rows of a load run: one an attempt at a request, one a look at the server's metrics.
+
+An attempt's status is its client's: `cancelled` ones were left by it, `rejected` ones refused
+before any work (4xx, 503), `failed` ones are all that went wrong otherwise, a timeout too.
+"""
 
 from __future__ import annotations
 
 import pyarrow as pa
-
-COMPLETED, FAILED, CANCELLED, REJECTED, UNFINISHED = (
-    "completed", "failed", "cancelled", "rejected", "unfinished",
-)  # fmt: skip
-STATUSES = (COMPLETED, FAILED, CANCELLED, REJECTED, UNFINISHED)
-"""How an attempt ended for its client: `cancelled` ones were left by it, `rejected` ones refused
-before any work (4xx, 503), `failed` ones are all that went wrong otherwise, a timeout too."""
 
 TIMED_OUT = "no end after"
 """What the cause of a client's timeout starts with."""

@@ -12,9 +12,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.load.records import ATTEMPTS, COMPLETED, STATUSES, TIMED_OUT
+from bench.load.records import ATTEMPTS, TIMED_OUT
 from bench.metrics.latency import LATENCIES, distribution
+from bench.metrics.outcomes import request_counts, throughput
 from bench.metrics.records import REQUESTS
+from bench.metrics.status import Status
 
 CAUSES_KEPT = 20
 _DIGITS = re.compile(r"\d+")
@@ -70,7 +72,7 @@ def figures(attempts: pd.DataFrame, warm_up_s: float, cool_down_s: float) -> dic
     """
     requests = last_attempts(attempts)
     window = _window(attempts, warm_up_s, cool_down_s)
-    completed = requests[requests["status"] == COMPLETED]
+    completed = requests[requests["status"] == Status.COMPLETED]
     sent_within = completed[window.holds(completed["sent_s"])]
     timed = sent_within[~sent_within["slow_reader"].astype(bool)]
     latencies = {
@@ -78,7 +80,7 @@ def figures(attempts: pd.DataFrame, warm_up_s: float, cool_down_s: float) -> dic
         for name, measure in LATENCIES.items()
     }
     return {
-        "requests": {"sent": len(requests)} | _counts(requests["status"]),
+        "requests": request_counts(requests["status"], len(requests)),
         "throughput": _throughput(completed[window.holds(completed["end_s"])], window.length_s),
         **latencies,
         "itl_s": distribution(gaps_s(timed)),
@@ -98,7 +100,7 @@ def figures(attempts: pd.DataFrame, warm_up_s: float, cool_down_s: float) -> dic
 
 def clients(attempts: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Any]:
     """What clients did beside reading, and what they met, each counted apart."""
-    failures = requests[requests["status"] != COMPLETED]
+    failures = requests[requests["status"] != Status.COMPLETED]
     http = attempts["http_status"].dropna().astype(int).astype(str)
     return {
         "attempts": len(attempts),
@@ -164,23 +166,14 @@ def _end_s(attempts: pd.DataFrame) -> float:
 
 
 def _throughput(completed: pd.DataFrame, length_s: float) -> dict[str, float | None]:
-    """Of completed requests, all their branches, a second of the window."""
-    output = int(completed["all_generated_tokens"].sum())
     told = completed["usage_prompt_tokens"].fillna(completed["prompt_tokens"])
-    return {
-        "requests_per_s": _ratio(len(completed), length_s),
-        "output_tokens_per_s": _ratio(output, length_s),
-        "total_tokens_per_s": _ratio(output + int(told.sum()), length_s),
-    }
+    output = int(completed["all_generated_tokens"].sum())
+    return throughput(len(completed), output, int(told.sum()), length_s)
 
 
 def _short(requests: pd.DataFrame) -> pd.Series[bool]:
-    completed = requests["status"] == COMPLETED
+    completed = requests["status"] == Status.COMPLETED
     return completed & (requests["generated_tokens"] < requests["output_tokens"])
-
-
-def _counts(statuses: pd.Series[str]) -> dict[str, int]:
-    return {status: int((statuses == status).sum()) for status in STATUSES}
 
 
 def _causes(causes: pd.Series[str]) -> dict[str, int]:
@@ -192,7 +185,3 @@ def _causes(causes: pd.Series[str]) -> dict[str, int]:
 
 def _tally(values: pd.Series[Any]) -> dict[str, int]:
     return {str(value): int(count) for value, count in values.value_counts().items()}
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if part and whole > 0 else None

@@ -27,9 +27,9 @@ from bench.load.cpu import CpuMonitor
 from bench.load.exchange import Exchange
 from bench.load.messages import Begin
 from bench.load.payload import Payload
-from bench.load.records import CANCELLED, COMPLETED
 from bench.load.shares import Shares
 from bench.load.users import user_class
+from bench.metrics.status import Status
 from bench.plugins import make
 from workloads.base import Request, Workload, WorkloadError
 
@@ -210,7 +210,7 @@ class _Worker:
     def _tell_locust(self, exchange: Exchange) -> None:
         """Locust's own statistics and page, with our times."""
         began_s = exchange.end_s if exchange.sent_s is None else exchange.sent_s
-        good = exchange.status in (COMPLETED, CANCELLED)
+        good = exchange.status in (Status.COMPLETED, Status.CANCELLED)
         fire: Any = self._environment.events.request.fire
         fire(
             request_type="POST",

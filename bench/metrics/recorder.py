@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine.engine import Engine, Step
-from bench.engine.sequence import Sequence, Status
+from bench.engine.sequence import Sequence
 from bench.metrics.records import REQUESTS, TIMELINE, UNFILLED, LineWriter, PartWriter
+from bench.metrics.status import Status
 
 AllocatorRow = Callable[[], dict[str, Any]]
 

@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 
 from bench.engine.engine import Engine
-from bench.engine.sequence import Status
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.latency import LATENCIES, distribution
+from bench.metrics.outcomes import ratio, request_counts, throughput
 from bench.metrics.recorder import Recorder
+from bench.metrics.status import Status
 
 
 def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float) -> dict[str, Any]:
@@ -25,11 +26,16 @@ def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
     }
     return {
         "requests": request_counts(requests["status"], engine.sent),
-        "throughput": throughput(completed, simulated_s),
+        "throughput": throughput(
+            len(completed),
+            int((completed["generated_tokens"] * completed["branches"]).sum()),
+            int(completed["prompt_tokens"].sum()),
+            simulated_s,
+        ),
         **latencies,
         "itl_s": distribution(gaps, weights),
         "batch": {
-            "mean": _ratio(recorder.sequence_s, recorder.busy_s),
+            "mean": ratio(recorder.sequence_s, recorder.busy_s),
             "max": recorder.batch_max or None,
         },
         "preemptions": engine.preemptions,
@@ -39,23 +45,6 @@ def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
         "held_waste": held_waste(engine.account),
         "incidents": engine.incidents.count,
         "simulated_s": simulated_s,
-    }
-
-
-def request_counts(statuses: pd.Series[str], sent: int) -> dict[str, int]:
-    """Requests by how they ended, and how many were sent: counted apart, as they were."""
-    counts = {status.value: int((statuses == status.value).sum()) for status in Status}
-    return {"sent": sent} | counts
-
-
-def throughput(completed: pd.DataFrame, simulated_s: float) -> dict[str, float | None]:
-    """Of completed requests, all their branches, a second of the whole run."""
-    output = int((completed["generated_tokens"] * completed["branches"]).sum())
-    total = output + int(completed["prompt_tokens"].sum())
-    return {
-        "requests_per_s": _ratio(len(completed), simulated_s),
-        "output_tokens_per_s": _ratio(output, simulated_s),
-        "total_tokens_per_s": _ratio(total, simulated_s),
     }
 
 
@@ -72,7 +61,7 @@ def memory_bound(account: MemoryAccount, simulated_s: float) -> dict[str, float 
     unfilled = bound.unfilled
     token_bytes = account.token_bytes
     return {
-        "share_of_time": _ratio(bound.time_s, simulated_s),
+        "share_of_time": ratio(bound.time_s, simulated_s),
         "token_states": bound.token_states / whole,
         "reservation": unfilled.reservation * token_bytes / whole,
         "internal": unfilled.internal * token_bytes / whole,
@@ -96,7 +85,7 @@ def sharing(account: MemoryAccount) -> dict[str, float | None]:
     """`saved`: shared / (held + shared) over the whole run: the part of what sequences would hold
     without sharing that they need not (PagedAttention, section 6.3)."""
     whole = account.held_byte_s + account.shared_byte_s
-    return {"saved": _ratio(account.shared_byte_s, whole)}
+    return {"saved": ratio(account.shared_byte_s, whole)}
 
 
 def held_waste(account: MemoryAccount) -> float | None:
@@ -104,7 +93,3 @@ def held_waste(account: MemoryAccount) -> float | None:
     if account.held_byte_s == 0:
         return None
     return 1 - account.token_byte_s / account.held_byte_s
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None

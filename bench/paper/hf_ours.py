@@ -21,9 +21,10 @@ from bench.engine.executor import Computed, ModelledExecutor
 from bench.engine.incidents import IncidentLog
 from bench.engine.limits import resolve_limits
 from bench.engine.scheduler import Limits, Plan
-from bench.engine.sequence import Sequence, Status
+from bench.engine.sequence import Sequence
 from bench.errors import SettingError
 from bench.metrics.accounting import MemoryAccount
+from bench.metrics.status import Status
 from bench.model.decoder import Decoder
 from bench.paper.hf_batches import Lengths, Setup, StepMemory, padded, read_setup
 from bench.paper.hf_llama import DTYPES

@@ -11,9 +11,10 @@ from typing import Any
 
 from bench.config import Config, from_container
 from bench.engine.engine import Engine
-from bench.engine.sequence import Sequence, Status
+from bench.engine.sequence import Sequence
 from bench.engine.text import Text
 from bench.engine.wall_clock import Clock, drive
+from bench.metrics.status import Status
 from bench.run import Run
 from bench.serve.channel import (
     Ask,

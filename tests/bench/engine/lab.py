@@ -14,8 +14,8 @@ from bench.engine.executor import ModelledExecutor
 from bench.engine.incidents import IncidentLog
 from bench.engine.scheduler import Limits
 from bench.engine.sequence import Sequence as EngineSequence
-from bench.engine.sequence import Status
 from bench.metrics.accounting import MemoryAccount
+from bench.metrics.status import Status
 from bench.model.shape import ModelShape
 from bench.packaged import load_constants, load_gpu
 from workloads.base import Request

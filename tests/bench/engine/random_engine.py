@@ -20,8 +20,8 @@ from backends.base import Backend
 from bench.device.stats import DriverCalls, HeldBack, hold_back
 from bench.engine.activations import Activations, ActivationTrace, record
 from bench.engine.engine import ActivationsDoNotFitError, Step
-from bench.engine.sequence import Status
 from bench.metrics.accounting import Split
+from bench.metrics.status import Status
 from bench.metrics.summary import memory_bound
 from tests.backends.conformance import MAX_MODEL_LEN, TOKEN_BYTES, started
 from tests.bench.engine.lab import SHAPE, Lab, limits

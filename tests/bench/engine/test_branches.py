@@ -11,7 +11,7 @@ from backends.base import Backend, KvLayout
 from backends.contiguous import Contiguous
 from backends.paged import Paged
 from backends.paged_prefix import PagedPrefix
-from bench.engine.sequence import Status
+from bench.metrics.status import Status
 from bench.metrics.summary import sharing
 from tests.bench.engine.lab import Lab, limits
 

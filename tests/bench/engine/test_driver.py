@@ -5,7 +5,7 @@ from __future__ import annotations
 from backends.base import KvLayout
 from backends.paged import Paged
 from bench.engine.driver import drive
-from bench.engine.sequence import Status
+from bench.metrics.status import Status
 from tests.bench.engine.lab import Lab, limits
 from workloads.base import Request
 

@@ -23,9 +23,10 @@ from bench.engine.incidents import IncidentLog
 from bench.engine.model_executor import ModelExecutor
 from bench.engine.padding import Padding
 from bench.engine.real_model import warm_up
-from bench.engine.sequence import Sequence, Status
+from bench.engine.sequence import Sequence
 from bench.engine.text import Text
 from bench.metrics.accounting import MemoryAccount
+from bench.metrics.status import Status
 from bench.model.decoder import Attend, Decoder
 from bench.model.sampling import Sampler
 from bench.model.shape import ModelShape

@@ -10,7 +10,7 @@ from backends.base import KvLayout
 from backends.contiguous import Contiguous
 from backends.paged import Paged
 from bench.engine.driver import drive
-from bench.engine.sequence import Status
+from bench.metrics.status import Status
 from tests.bench.engine.lab import Call, Lab, limits
 from workloads.base import Request
 

@@ -6,7 +6,7 @@ import pytest
 
 from backends.base import KvLayout
 from backends.contiguous import Contiguous
-from bench.engine.sequence import Status
+from bench.metrics.status import Status
 from tests.bench.engine.lab import Lab, limits
 
 TOKEN_BYTES = 4096

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from backends.base import KvLayout
 from backends.paged import Paged
 from bench.engine.driver import drive as drive_virtual
-from bench.engine.sequence import Status
 from bench.engine.wall_clock import Clock, Schedule, drive
+from bench.metrics.status import Status
 from tests.bench.engine.lab import SHAPE, Lab, limits
 from workloads.base import Request
 

@@ -17,6 +17,8 @@ BACKENDS = ["contiguous", "contiguous_expandable", "bucketed", "vmm", "paged", "
             "paged_radix"]  # fmt: skip
 VIRTUAL = ("device=virtual", "model=llama3_8b", "gpu=a100_80gb", "kv_budget=8GiB")
 TRAFFIC = ("workload=mixed", "workload.rate_rps=40", "sample_interval_s=0.5")
+SHORT = "workload.kinds.chat.prompt.max_tokens=7000"
+"""The longest prompts of the mix leave no room for an answer in 8,192 tokens."""
 
 
 class Results(NamedTuple):
@@ -48,8 +50,8 @@ def check_nothing_is_left(done: Results, sent: int) -> None:
 
 
 def cancel(out: Path, backend: str, sent: int) -> None:
-    traffic = (*TRAFFIC, f"workload.num_requests={sent}", "load.leave.share=0.3", "time_scale=10")
-    done = run(out, "driver=locust", f"backend={backend}", *VIRTUAL, *traffic)
+    left = (SHORT, f"workload.num_requests={sent}", "load.leave.share=0.3", "time_scale=10")
+    done = run(out, "driver=locust", f"backend={backend}", *VIRTUAL, *TRAFFIC, *left)
     check_nothing_is_left(done, sent)
 
 

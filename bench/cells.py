@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import tempfile
 from collections import deque
@@ -14,10 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import yaml
 from rich.console import Console
 
-from bench.config import from_container
+from bench.config import check_run, from_container
 from bench.device.launcher import DeviceKind, Finished, Job, Launcher, Progress
 from bench.device.probe import resolve_device
 from bench.device.virtual import allocator_environment, gpu_environment
@@ -27,18 +25,22 @@ from bench.metrics.records import write_json
 from bench.progress import ProgressView
 from bench.report.comparison import print_comparison
 from bench.report.results import load_runs
+from bench.setting_files import write_config
 
 MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed",
            "backends.paged", "backends.paged_prefix", "backends.paged_radix", "backends.vmm",
            "workloads.mixed", "workloads.multi_turn", "workloads.retrieval",
            "workloads.survivors.scores", "workloads.trace")  # fmt: skip
+"""Imported once, before runs are forked."""
 
 TARGETS = {"inprocess": "bench.run:run", "locust": "bench.load.driven:run"}
 """What runs a cell, by driver."""
-"""Imported once, before runs are forked."""
 
 FAILED, INTERRUPTED = 1, 130
 TICK_S = 0.25
+MANY_PARAMETERS = 50_000_000
+"""Fewer are computed by one thread: waking another takes as long as a small operation does, and
+much longer where something else has its core."""
 GRACE_S = 30.0
 """Time for a run that was asked to stop to write its results."""
 
@@ -86,6 +88,7 @@ def check_cells(cells: list[Cell], folder: Path) -> None:
     for cell in cells:
         config = from_container(cell.config)
         cell.device = resolve_device(config.device)
+        check_run(config, cell.device)
     _check_folder(folder)
 
 
@@ -171,7 +174,6 @@ def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: _Interrupts, consol
     stopping = False
     real_time = any(cell.config["driver"]["clock"] == "wall" for cell in matrix.waiting)
     jobs = 1 if real_time else matrix.jobs(kind)  # times would depend on the neighbours
-    threads = max(1, _cores() // jobs) if kind == "cpu" else 1  # elsewhere little is computed here
     with (
         tempfile.TemporaryDirectory(prefix="fragbench-logs-") as logs,
         Launcher(kind, modules=MODULES) as launcher,
@@ -180,7 +182,8 @@ def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: _Interrupts, consol
         while matrix.running or (matrix.waiting and not interrupts.count):
             while matrix.waiting and len(matrix.running) < jobs and not interrupts.count:
                 cell = matrix.waiting.popleft()
-                number = launcher.submit(cell_job(cell, _log(cell, Path(logs)), threads))
+                job = cell_job(cell, _log(cell, Path(logs)), _threads(cell, jobs))
+                number = launcher.submit(job)
                 matrix.running[number] = cell
                 view.started(cell.name)
             for event in launcher.wait(timeout=TICK_S):
@@ -195,6 +198,13 @@ def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: _Interrupts, consol
                 for number in matrix.running:
                     launcher.terminate(number, grace_s=GRACE_S)
             view.tick()
+
+
+def _threads(cell: Cell, jobs: int) -> int:
+    """Of a run, beside which jobs - 1 others run; little is computed elsewhere than on the CPU."""
+    if cell.device != "cpu" or from_container(cell.config).model.parameters < MANY_PARAMETERS:
+        return 1
+    return max(1, _cores() // jobs)
 
 
 def cell_job(cell: Cell, log: Path | None, threads: int = 1) -> Job:
@@ -239,7 +249,8 @@ def _finish(matrix: _Matrix, event: Finished, logs: Path) -> Cell:
             _write_failure(cell)
     log = _log(cell, logs)
     if cell.out.is_dir() and log.exists():
-        shutil.copyfile(log, cell.out / "run.log")
+        with (cell.out / "run.log").open("ab") as kept:  # other processes of the run wrote there
+            kept.write(log.read_bytes())
     return cell
 
 
@@ -247,8 +258,7 @@ def _write_failure(cell: Cell) -> None:
     """A summary for a run that wrote none: its cause, and the requests whose end it recorded."""
     cell.out.mkdir(parents=True, exist_ok=True)
     if not (cell.out / "config.yaml").exists():
-        text = yaml.safe_dump(cell.config, sort_keys=False, allow_unicode=True)
-        (cell.out / "config.yaml").write_text(text, encoding="utf-8")
+        write_config(cell.out, cell.config)
     ended = load_runs(cell.out)[0].request_counts
     write_json(
         cell.out / "summary.json",

@@ -21,6 +21,7 @@ from bench.load.settings import LoadSettings, check_load
 from bench.model.config_json import checkpoint_shape
 from bench.model.shape import KV_DTYPES, WEIGHT_DTYPES, ModelShape, check_dtype
 from bench.serve.settings import ServeSettings, check_serve
+from bench.setting_checks import choice
 
 DEVICES = ("auto", "virtual", "cuda", "cpu")
 UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
@@ -102,7 +103,7 @@ def parse_bytes(setting: str, value: str) -> int:
 
 def check(config: Config) -> None:
     """Raises SettingError for the first setting out of range."""
-    _choice("device", config.device, DEVICES)
+    choice("device", config.device, DEVICES)
     check_dtype("kv_dtype", config.kv_dtype, KV_DTYPES)
     check_dtype("weight_dtype", config.weight_dtype, WEIGHT_DTYPES)
     config.model.check_tensor_parallel(config.tensor_parallel)
@@ -132,11 +133,44 @@ def check(config: Config) -> None:
     check_serve(config.serve)
 
 
+def check_run(config: Config, device: str) -> None:
+    """Raises SettingError for what a run on `device`, with its driver, would not follow."""
+    if device != "virtual" and config.time_scale != 1:
+        raise SettingError(
+            f"time_scale={config.time_scale:g} is for modelled time and device={device} takes the "
+            "time that it takes: leave it at 1, or use device=virtual."
+        )
+    if config.driver.name == "locust":
+        _check_driven(config)
+
+
+def _check_driven(config: Config) -> None:
+    """driver=locust has a server of its own, with the model of this configuration."""
+    load, serve, default = config.load, config.serve, ServeSettings()
+    for name, value, unset in (
+        ("load.url", load.url, None),
+        ("load.master_host", load.master_host, None),
+        ("serve.host", serve.host, default.host),
+        ("serve.port", serve.port, default.port),
+    ):
+        if value != unset:
+            raise SettingError(
+                f"{name}={value} is not used with driver=locust, which starts a server of its own "
+                "on a free port of this machine: leave it out, or use `fragbench serve` and "
+                "`fragbench load`."
+            )
+    if load.vocab_size is not None and load.vocab_size > config.model.vocab_size:
+        raise SettingError(
+            f"load.vocab_size={load.vocab_size} is more than the {config.model.vocab_size} ids of "
+            f"{config.model.name}: lower it, or leave it out."
+        )
+
+
 def _check_engine(engine: EngineSettings, max_model_len: int) -> None:
-    _choice("engine.batching", engine.batching, ("continuous", "static"))
+    choice("engine.batching", engine.batching, ("continuous", "static"))
     if engine.prefill is not None:
-        _choice("engine.prefill", engine.prefill, ("whole", "chunked"))
-    _choice("engine.on_oom", engine.on_oom, ("queue", "fail"))
+        choice("engine.prefill", engine.prefill, ("whole", "chunked"))
+    choice("engine.on_oom", engine.on_oom, ("queue", "fail"))
     if not 0 <= engine.temperature < math.inf:
         raise SettingError(
             f"engine.temperature={engine.temperature} is out of range: give 0 for the likeliest "
@@ -150,18 +184,13 @@ def _check_engine(engine: EngineSettings, max_model_len: int) -> None:
 
 
 def _check_driver(driver: DriverSettings) -> None:
-    _choice("driver.name", driver.name, ("inprocess", "locust"))
-    _choice("driver.clock", driver.clock, ("virtual", "wall"))
+    choice("driver.name", driver.name, ("inprocess", "locust"))
+    choice("driver.clock", driver.clock, ("virtual", "wall"))
     if driver.name == "locust" and driver.clock == "virtual":
         raise SettingError(
             "driver.clock=virtual cannot be had over HTTP: leave it at wall, and raise "
             "time_scale to have modelled time pass faster."
         )
-
-
-def _choice(setting: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise SettingError(f"{setting}={value} is unknown: choose one of {', '.join(allowed)}.")
 
 
 def _positive(setting: str, value: float, unit: str) -> None:

@@ -49,8 +49,7 @@ CPU_KV_BUDGET = "64MiB"
 """For `tiny` on device=cpu: two sequences of its max_model_len, so that memory binds."""
 
 CPU_REQUESTS = 9
-"""Sent on device=cpu unless the traffic's end is given: about ten seconds of computing on two
-cores."""
+"""Sent on device=cpu unless the traffic's end is given: `mixed` takes `tiny` about ten seconds."""
 
 _END_OF_TRAFFIC = {"workload.num_requests", "workload.duration_s", "stop_after_s"}
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from backends.base import Backend, TokenIds
 from bench.config import Config, from_container
@@ -29,7 +28,6 @@ from bench.engine.engine import ActivationsDoNotFitError, Engine, OnEnd
 from bench.engine.executor import Answer, Executor, ModelledExecutor
 from bench.engine.incidents import IncidentLog
 from bench.engine.limits import resolve_limits, resolve_padding
-from bench.engine.memory_plan import MemoryPlan
 from bench.engine.model_executor import ModelExecutor
 from bench.engine.scheduler import Limits
 from bench.engine.sequence import Sequence
@@ -43,13 +41,13 @@ from bench.metrics.records import write_json
 from bench.metrics.status import Status
 from bench.model.sampling import Sampler
 from bench.plugins import make
+from bench.setting_files import write_config, write_environment
 from bench.token_source import TextSource, token_source
+from bench.turns import MOST_COUNTED, turns
 from workloads.base import Request, Workload, WorkloadError
 
 PROGRESS_S = 0.25
 FLUSH_S = 4.0  # a killed run loses no more than this and a bit
-MOST_COUNTED = 200_000  # about a second
-STEPS_A_LOOK = 128  # the clock is looked at once in so many steps
 
 
 def run(payload: dict[str, Any]) -> None:
@@ -102,7 +100,9 @@ class Run:
         self._config = config
         self._folder = Path(payload["out"])
         _make(self._folder)
-        _write_setting_files(self._folder, payload, memory.plan)
+        write_config(self._folder, payload["config"])
+        machine = environment(payload["command"])
+        write_environment(self._folder, machine | {"memory": asdict(memory.plan)})
         self.facts = {
             "status": "completed",
             "cause": None,
@@ -151,7 +151,9 @@ class Run:
         if memory.decoder is None:
             return ModelledExecutor(costs, memory.activations, memory.driver_calls, padding, answer)
         sampler = Sampler(config.engine.temperature, config.seed)
-        return ModelExecutor(memory.decoder, backend, sampler, costs, memory.device, padding)
+        return ModelExecutor(
+            memory.decoder, backend, sampler, costs, memory.device, padding, memory.driver_calls
+        )
 
     def _token_source(self, backend: Backend) -> Callable[[Request], TokenIds] | None:
         vocab_size = self._config.model.vocab_size
@@ -188,8 +190,6 @@ class Run:
         self._now = now
         if self._stop_wanted:
             raise Stopped
-        if self.engine.steps % STEPS_A_LOOK:
-            return
         wall_s = time.monotonic()
         if wall_s - self._flushed_at > FLUSH_S:
             self._flushed_at = wall_s
@@ -241,14 +241,7 @@ def _count(requests: Iterator[Request], stop_after_s: float | None) -> int:
     those of sessions that are cut off by the end are not known before."""
     end_s = float("inf") if stop_after_s is None else stop_after_s
     sent = takewhile(lambda request: request.scheduled_s < end_s, requests)
-    turns = (turn for request in sent for turn in _turns(request))
-    return sum(1 for _ in islice(turns, MOST_COUNTED))
-
-
-def _turns(request: Request | None) -> Iterator[Request]:
-    while request is not None:
-        yield request
-        request = request.next_turn
+    return sum(1 for _ in islice(turns(sent), MOST_COUNTED))
 
 
 def _start_allocator() -> None:
@@ -272,11 +265,3 @@ def _make(folder: Path) -> None:
         raise SettingError(
             f"out={folder} cannot be made: {error.strerror}; choose another folder."
         ) from error
-
-
-def _write_setting_files(folder: Path, payload: dict[str, Any], plan: MemoryPlan) -> None:
-    text = yaml.safe_dump(payload["config"], sort_keys=False, allow_unicode=True)
-    (folder / "config.yaml").write_text(text, encoding="utf-8")
-    write_json(
-        folder / "environment.json", environment(payload["command"]) | {"memory": asdict(plan)}
-    )

@@ -17,7 +17,7 @@ from bench.config import from_container
 from bench.experiment import CONF_FOLDER, compose_cells
 from tests.virtual_gpu import skip_without_virtual_gpu
 
-GROUPS = ("backend", "workload", "model", "gpu", "engine", "driver", "load", "serve", "costs")
+GROUPS = ("backend", "workload", "model", "gpu", "engine", "driver", "costs")
 OPTIONS = [
     (group, path.stem) for group in GROUPS for path in sorted((CONF_FOLDER / group).glob("*.yaml"))
 ]
@@ -37,6 +37,8 @@ def option_arguments(group: str, option: str, trace: str) -> list[str]:
     arguments = [f"{group}={option}", *FAST]
     if (group, option) == ("workload", "trace"):
         arguments.append(f"workload.path={trace}")
+    if (group, option) == ("driver", "locust"):
+        arguments.append("time_scale=20")  # something completes by then
     return arguments
 
 

@@ -89,3 +89,11 @@ class PagedBatch(NamedTuple):
             longest_context=max(context_lens, default=0),
             longest_query=max(query_lens, default=0),
         )
+
+
+def as_stored(x: Tensor, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
+    """K or V as a cache of this dtype holds it."""
+    if dtype != FP8:
+        return x
+    # PyTorch's cast has not always saturated: it gave NaN.
+    return (x.float() / scale).clamp(-FP8_MAX, FP8_MAX).to(FP8)

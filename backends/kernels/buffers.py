@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+
+from backends.kernels.base import as_stored
+from backends.kernels.sdpa import attend_consecutive
 
 
 class Row(NamedTuple):
@@ -27,30 +29,13 @@ class BufferAttention:
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out = torch.empty_like(q)
+        scale = q.shape[-1] ** -0.5
         first = 0
-        for row in self._rows:
-            last = first + row.stop - row.start
-            keys, values = row.planes[2 * layer : 2 * layer + 2]
-            keys[row.start : row.stop] = k[first:last]
-            values[row.start : row.stop] = v[first:last]
-            out[first:last] = _attend(q[first:last], keys[: row.stop], values[: row.stop])
+        for planes, start, stop in self._rows:
+            last = first + stop - start
+            keys, values = planes[2 * layer], planes[2 * layer + 1]
+            keys[start:stop] = as_stored(k[first:last], keys.dtype)
+            values[start:stop] = as_stored(v[first:last], values.dtype)
+            out[first:last] = attend_consecutive(q[first:last], keys[:stop], values[:stop], scale)
             first = last
         return out
-
-
-def _attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """q [new, heads, head_dim] over all of keys and values [tokens, kv_heads, head_dim], the last
-    of which are those of q."""
-    new, tokens = len(q), len(keys)
-    mask = None
-    if 1 < new < tokens:
-        mask = torch.ones(new, tokens, dtype=torch.bool, device=q.device).tril(tokens - new)
-    attended = functional.scaled_dot_product_attention(
-        q.transpose(0, 1),
-        keys.to(q.dtype).transpose(0, 1),
-        values.to(q.dtype).transpose(0, 1),
-        attn_mask=mask,
-        is_causal=new == tokens and new > 1,
-        enable_gqa=q.shape[1] != keys.shape[1],
-    )
-    return attended.transpose(0, 1)

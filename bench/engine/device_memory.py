@@ -38,8 +38,9 @@ class DeviceMemory:
         self.probe = AllocatorProbe() if self.on_gpu else None
         self.decoder: Decoder | None = None
         self.activations: Activations | None = None
-        usable = _usable_bytes(config) if self.on_gpu else config.gpu.usable_bytes
-        check_weights_fit(config, usable)
+        if self.on_gpu:
+            _check_card(config)
+        check_weights_fit(config, self._usable_bytes(config))
         heads = None
         if device == "virtual":
             self.activations = self._start_modelling(config, backend)
@@ -50,7 +51,7 @@ class DeviceMemory:
             self.decoder = make_decoder(config, dtype, self.device)
             run_step = partial(run_without_memory, self.decoder, self.device)
         self.plan = (
-            plan_gpu_memory(config, run_step, *limits.largest_step, usable)
+            plan_gpu_memory(config, run_step, *limits.largest_step, self._usable_bytes(config))
             if self.on_gpu
             else plan_host_memory(config)
         )
@@ -66,9 +67,18 @@ class DeviceMemory:
             )
         )
         if self.decoder is not None:
-            warm_up(self.decoder, backend, self.device, config.max_model_len)
+            longest_step, _ = limits.largest_step
+            warm_up(self.decoder, backend, self.device, config.max_model_len, longest_step)
         if self.probe:
             self.probe.start()
+
+    def _usable_bytes(self, config: Config) -> int:
+        """What PyTorch's allocator has and can still get. On a card libraries and kernels that are
+        loaded later take memory of their own, so that this is read again when they were used."""
+        if not self.on_gpu:
+            return config.gpu.usable_bytes
+        free, _ = torch.cuda.mem_get_info()
+        return free + torch.cuda.memory_reserved()
 
     def _start_modelling(self, config: Config, backend: Backend) -> Activations:
         """Records the activations, then loads the weights. Raises SettingError."""
@@ -119,8 +129,8 @@ class DeviceMemory:
         return self.probe.summary() if self.probe else None
 
 
-def _usable_bytes(config: Config) -> int:
-    """What the card has left. Raises SettingError where it is another than `gpu`."""
+def _check_card(config: Config) -> None:
+    """Raises SettingError where the card is another than `gpu`."""
     found = torch.cuda.get_device_name(0)
     if found != config.gpu.device_name:
         raise SettingError(
@@ -128,8 +138,6 @@ def _usable_bytes(config: Config) -> int:
             "modelled times would stand beside measured ones: choose the gpu= that is there, set "
             "gpu.device_name to it to do so all the same, or use device=virtual."
         )
-    usable, _ = torch.cuda.mem_get_info()
-    return usable
 
 
 def _check_dtypes(config: Config) -> None:

@@ -44,6 +44,15 @@ class Step:
     preempted: int
 
 
+@dataclass(slots=True)
+class LateSteps:
+    """Steps of a wall clock that were still being computed when the modelled GPU would have ended
+    them, and by how many seconds of the engine's time in all."""
+
+    count: int = 0
+    late_s: float = 0.0
+
+
 class Engine:
     """Schedules, executes and accounts. `on_end` hears of every request that ended, once, and
     `on_token` of the ids that it got in a step (None where nothing is computed), a branch each."""
@@ -74,6 +83,8 @@ class Engine:
         self._token_source = token_source
         self._now = 0.0
         self.max_num_seqs = limits.max_num_seqs
+        self.answers_at_once = limits.batching == "static"
+        self.late_steps = LateSteps()
         scheduler = StaticScheduler if limits.batching == "static" else Scheduler
         self._scheduler = scheduler(self.memory, limits, incidents, self._ended)
         self._later_turns: list[Request] = []
@@ -131,9 +142,15 @@ class Engine:
         self._ended(sequence, Status.CANCELLED, cause)
 
     def complete(self, sequence: Sequence, now: float) -> None:
-        """The sequence has said enough: it is done before its last token, but after its first."""
-        self._take_out(sequence, now)
-        self._ended(sequence, Status.COMPLETED, None)
+        """The sequence has said enough: it is done before its last token, but after its first. One
+        of a static batch ends with the batch."""
+        if not sequence.slots:
+            self._take_out(sequence, now)
+            self._ended(sequence, Status.COMPLETED, None)
+            return
+        self._now = now
+        for done in self._scheduler.finish([sequence], now):
+            self._ended(done, Status.COMPLETED, None)
 
     def _take_out(self, sequence: Sequence, now: float) -> None:
         self._now = now
@@ -153,10 +170,13 @@ class Engine:
             return None
         work = _work(plan)
         copy_s = self.executor.copy_s(*self.memory.take_copies())
+        refused = None
         try:
             computed = self._execute(work, plan)
         except torch.OutOfMemoryError as error:
-            self._drop_youngest(plan, now, str(error))
+            refused = str(error)  # and no more: its traceback holds the step's activations
+        if refused is not None:
+            self._drop_youngest(plan, now, refused)
             computed, work = self._retry(plan)
         duration = self._duration_s(computed) + copy_s
         step = Step(

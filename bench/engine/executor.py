@@ -15,6 +15,9 @@ Answer = Callable[[Sequence], list[int]]
 """The ids of a sequence's next tokens, one a branch."""
 
 
+DriverCalls = Callable[[], Mapping[str, int]]
+
+
 class Computed(NamedTuple):
     """What a step took, in modelled seconds (None: they are measured), and the ids that come out
     of it: for each sequence that gives a token one a branch, in the step's order; None where
@@ -30,7 +33,9 @@ class Executor(Protocol):
 
     measures: ClassVar[bool]
     modelled_s: float
-    driver_s: float
+
+    @property
+    def driver_s(self) -> float: ...
 
     def run(self, work: StepWork, plan: Plan, memory_state: int) -> Computed:
         """Computes a plan, which is `work` in all. `memory_state` differs when device memory
@@ -45,11 +50,32 @@ class Executor(Protocol):
         ...
 
 
+class DriverCharge:
+    """Modelled seconds of the driver's calls, for KV memory and for activations alike, charged to
+    the step they happened in. `driver_calls` reads how often it was called, by kind, since the
+    process began."""
+
+    def __init__(self, costs: CostModel, driver_calls: DriverCalls) -> None:
+        self._costs = costs
+        self._read = driver_calls
+        self._charged = dict(driver_calls())
+        self.seconds = 0.0
+
+    def charge(self) -> float:
+        """Of the calls since the last time."""
+        calls = self._read()
+        if calls == self._charged:
+            return 0.0
+        new = {kind: count - self._charged.get(kind, 0) for kind, count in calls.items()}
+        self._charged = dict(calls)
+        seconds = self._costs.driver_s(new)
+        self.seconds += seconds
+        return seconds
+
+
 class ModelledExecutor:
     """Activations are real allocations, time is the cost model's; both are of the padded step.
 
-    `driver_calls` reads how often the driver was called, by kind, since the process began: calls
-    made for KV memory and for activations alike are charged to the step they happened in.
     `answer` gives the ids that stand for a sequence's next tokens, where somebody wants to know.
     """
 
@@ -59,7 +85,7 @@ class ModelledExecutor:
         self,
         costs: CostModel,
         activations: Activations | None,
-        driver_calls: Callable[[], Mapping[str, int]],
+        driver_calls: DriverCalls,
         padding: Padding | None = None,
         answer: Answer | None = None,
     ) -> None:
@@ -67,9 +93,7 @@ class ModelledExecutor:
         self._costs = costs
         self._activations = activations
         self._padding = padding
-        self._read_driver_calls = driver_calls
-        self._charged = dict(driver_calls())
-        self.driver_s = 0.0
+        self._driver = DriverCharge(costs, driver_calls)
         self.modelled_s = 0.0
 
     def run(self, work: StepWork, plan: Plan, memory_state: int) -> Computed:
@@ -77,7 +101,7 @@ class ModelledExecutor:
             work = self._padding.pad(work)
         if self._activations is not None:
             self._activations.run(work.tokens, work.sampled, memory_state)
-        seconds = self._costs.step_s(work) + self._charge_driver()
+        seconds = self._costs.step_s(work) + self._driver.charge()
         self.modelled_s += seconds
         if self._answer is None:
             return Computed(seconds)
@@ -89,12 +113,6 @@ class ModelledExecutor:
         self.modelled_s += seconds
         return seconds
 
-    def _charge_driver(self) -> float:
-        calls = self._read_driver_calls()
-        if calls == self._charged:
-            return 0.0
-        new = {kind: count - self._charged.get(kind, 0) for kind, count in calls.items()}
-        self._charged = dict(calls)
-        seconds = self._costs.driver_s(new)
-        self.driver_s += seconds
-        return seconds
+    @property
+    def driver_s(self) -> float:
+        return self._driver.seconds

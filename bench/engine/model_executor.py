@@ -9,7 +9,7 @@ from torch import Tensor
 
 from backends.base import Backend, DeviceName, NewTokens, StepAttention
 from bench.costs import CostModel, StepWork
-from bench.engine.executor import Computed
+from bench.engine.executor import Computed, DriverCalls, DriverCharge
 from bench.engine.padding import Padding
 from bench.engine.scheduler import Plan
 from bench.engine.sequence import Sequence as EngineSequence
@@ -22,7 +22,6 @@ class ModelExecutor:
     shapes up is computed too, by all but attention."""
 
     measures: ClassVar[bool] = True
-    driver_s = 0.0
 
     def __init__(
         self,
@@ -32,6 +31,7 @@ class ModelExecutor:
         costs: CostModel,
         device: DeviceName,
         padding: Padding | None = None,
+        driver_calls: DriverCalls = dict,
     ) -> None:
         self._decoder = decoder
         self._backend = backend
@@ -39,13 +39,13 @@ class ModelExecutor:
         self._costs = costs
         self._device = device
         self._padding = padding
+        self._driver = DriverCharge(costs, driver_calls)
         self.modelled_s = 0.0
 
     @torch.inference_mode()
     def run(self, work: StepWork, plan: Plan, memory_state: int) -> Computed:
         if self._padding is not None:
             work = self._padding.pad(work)
-        self.modelled_s += self._costs.step_s(work)
         batch, askers = _Batch(), []
         for sequence in plan.sequences:
             start, stop = sequence.computed, sequence.computed + sequence.chunk
@@ -65,12 +65,18 @@ class ModelExecutor:
         token_ids = self._sampler.sample(logits, askers)
         if self._device == "cuda":
             torch.cuda.synchronize()  # where nothing was sampled, nothing has waited yet
+        self.modelled_s += self._costs.step_s(work) + self._driver.charge()
         return Computed(None, token_ids)
 
     def _tensor(self, values: list[int], length: int) -> Tensor:
         """Padded with zeros: some token at position 0, whose logits nobody reads."""
         padded = values + [0] * (length - len(values))
         return torch.tensor(padded, dtype=torch.int64, device=self._device)
+
+    @property
+    def driver_s(self) -> float:
+        """What of `modelled_s` the driver's calls took."""
+        return self._driver.seconds
 
     def copy_s(self, nbytes: int, copies: int) -> float:
         """Real copies take their time within the step."""

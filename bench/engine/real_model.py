@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 
 from backends.base import Backend, Demand, DeviceName, NewTokens
@@ -16,8 +18,9 @@ from bench.model.weights import random_decoder
 WARM_UP = -1
 """A sequence that no request is."""
 
-WARM_UP_TOKENS = (1, 2, 8, 40, 600)
-"""Prompts that between them take every kernel: one to many rows a program, split contexts."""
+WARM_UP_PROMPTS = (1, 2, 4, 8, 16, 32, 64, 600)
+"""Tokens, at most: between them they take every kernel. Those of prefill have from 16 to 64 rows, a
+power of two; decodes of more than 512 tokens are split (backends/kernels)."""
 
 
 def make_decoder(config: Config, dtype: torch.dtype, device: DeviceName) -> Decoder:
@@ -55,22 +58,41 @@ def run(decoder: Decoder, device: DeviceName, tokens: int, rows: int, attend: At
     decoder.logits(zeros, zeros, zeros[:rows], attend).argmax(dim=-1).tolist()
 
 
-def warm_up(decoder: Decoder, backend: Backend, device: DeviceName, max_model_len: int) -> None:
+def warm_up(
+    decoder: Decoder,
+    backend: Backend,
+    device: DeviceName,
+    max_model_len: int,
+    longest_step: int,
+) -> None:
     """Has kernels compiled and libraries loaded, so that no measured step waits for that: a
-    prefill and a decode of several lengths. Memory is as before."""
-    for tokens in WARM_UP_TOKENS:
-        demand = Demand(tokens, output_tokens=2, token_ids=Text([0] * tokens))
-        if tokens >= max_model_len:
-            break
-        if backend.reserve(WARM_UP, tokens, tokens, demand) is None:
-            break
-        prefill = backend.attention([NewTokens(WARM_UP, 0, 0, tokens)])
-        run(decoder, device, tokens, 1, prefill)
-        backend.computed()
-        if backend.extend(WARM_UP, tokens + 1) is not None:
-            decode = backend.attention([NewTokens(WARM_UP, 0, tokens, tokens + 1)])
-            run(decoder, device, 1, 1, decode)
-            backend.computed()
-        backend.free(WARM_UP)
+    prefill, in steps of at most `longest_step` tokens, and a decode, of several lengths. Memory is
+    as before. Raises SettingError."""
+    prompts = {min(tokens, max_model_len - 1) for tokens in WARM_UP_PROMPTS}
+    try:
+        for tokens in sorted(prompts - {0}):
+            _warm_up_with(decoder, backend, device, tokens, longest_step)
+    except torch.OutOfMemoryError as error:
+        raise SettingError(
+            "the first steps do not fit beside weights and KV memory: lower utilization."
+        ) from error
     if device == "cuda":
         torch.cuda.empty_cache()
+
+
+def _warm_up_with(
+    decoder: Decoder, backend: Backend, device: DeviceName, tokens: int, longest_step: int
+) -> None:
+    demand = Demand(tokens, output_tokens=2, token_ids=Text([0] * (tokens + 1)))
+    if backend.reserve(WARM_UP, tokens, tokens, demand) is None:
+        return
+    stops = [*range(longest_step, tokens, longest_step), tokens]
+    for start, stop in pairwise([0, *stops]):
+        attend = backend.attention([NewTokens(WARM_UP, 0, start, stop)])
+        run(decoder, device, stop - start, 1, attend)
+    backend.computed()
+    if backend.extend(WARM_UP, tokens + 1) is not None:
+        attend = backend.attention([NewTokens(WARM_UP, 0, tokens, tokens + 1)])
+        run(decoder, device, 1, 1, attend)
+        backend.computed()
+    backend.free(WARM_UP)

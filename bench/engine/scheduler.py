@@ -2,8 +2,8 @@
 
 Running sequences come first, in order of admission. One that cannot be given its next slot
 preempts the youngest, whose K and V are dropped and computed again later. Then waiting requests
-are admitted in order of arrival, as long as the token budget, the limits and memory allow. A
-sequence's branches run, wait and lose their memory together.
+are admitted in order of arrival, as long as the token budget, the limits and memory allow. One that
+is paused is passed over. A sequence's branches run, wait and lose their memory together.
 """
 
 from __future__ import annotations
@@ -71,12 +71,18 @@ class Scheduler:
         self._incidents = incidents
         self._end = end
         # Whose admission was refused, and `frees` then: no use in trying again before that moves.
-        self._refused: tuple[int, int] | None = None
+        self._refused: set[int] = set()
+        self._refused_at = 0
 
     @property
     def holders(self) -> list[Sequence]:
         """Sequences that hold memory, in order of admission."""
         return self.running
+
+    @property
+    def next_in_line(self) -> Sequence | None:
+        """The first request in the queue; one whose client is behind lets others pass."""
+        return next((sequence for sequence in self.waiting if not sequence.paused), None)
 
     def schedule(self, now: float) -> Plan:
         """Chooses the next step's work and takes the memory for it."""
@@ -143,8 +149,7 @@ class Scheduler:
     def _admit(self, plan: Plan, budget: int, now: float) -> bool:
         """Whether the tokens left were too few for the next in line."""
         whole = self._limits.prefill == "whole"
-        while self.waiting and budget > 0:
-            sequence = self.waiting[0]
+        while (sequence := self.next_in_line) is not None and budget > 0:
             if self._branches + sequence.width > self._limits.max_num_seqs:
                 return False
             if self._waits_for_memory(sequence):
@@ -159,10 +164,10 @@ class Scheduler:
             if self._too_many_live_tokens(sequence):
                 return False
             if not self._reserve(sequence, cached + chunk, now):
-                if self.waiting and self.waiting[0] is sequence:
+                if self.next_in_line is sequence:
                     return False
                 continue  # it failed; the next one may fit
-            self.waiting.popleft()
+            self.waiting.remove(sequence)
             self.running.append(sequence)
             self._branches += sequence.width
             if sequence.admitted_s is None:
@@ -171,7 +176,7 @@ class Scheduler:
             budget -= chunk
             if chunk:  # else all of its trunk was found
                 plan.sequences.append(sequence)
-        return bool(self.waiting) and budget == 0
+        return self.next_in_line is not None and budget == 0
 
     def _too_many_live_tokens(self, sequence: Sequence) -> bool:
         limit = self._limits.max_live_tokens
@@ -183,10 +188,10 @@ class Scheduler:
 
     def _waits_for_memory(self, sequence: Sequence) -> bool:
         """Whether the sequence was refused and nothing was freed since."""
-        return self._refused == (sequence.id, self._memory.frees)
+        return self._refused_at == self._memory.frees and sequence.id in self._refused
 
     def _reserve(self, sequence: Sequence, tokens: int, now: float) -> bool:
-        """Takes memory for the head of the queue."""
+        """Takes memory for the next in line."""
         # One that lost its memory once would lose it again at the same place.
         whole = self._limits.admit_whole_prompt or sequence.preemptions > 0
         room = sequence.known if whole else tokens
@@ -196,11 +201,14 @@ class Scheduler:
         self.memory_bound = True
         self._incidents.reserve_refused(sequence, room, now)
         if self._limits.on_oom == "fail" or not self.running:
-            self.waiting.popleft()
+            self.waiting.remove(sequence)
             self._incidents.wait_ended(sequence, now)
             self._end(sequence, Status.FAILED, "out of KV memory at admission")
         else:
-            self._refused = sequence.id, self._memory.frees
+            if self._refused_at != self._memory.frees:
+                self._refused_at = self._memory.frees
+                self._refused.clear()
+            self._refused.add(sequence.id)
         return False
 
     def preempt(self, sequence: Sequence) -> None:

@@ -30,15 +30,16 @@ class StaticScheduler(Scheduler):
             self._forming = True
         if self._forming:
             self._forming = self._admit(plan, self._limits.token_budget, now)
-        elif self.waiting:  # it was refused when the batch was formed, and may still be
-            self.memory_bound = self._waits_for_memory(self.waiting[0])
+        elif (waiting := self.next_in_line) is not None:
+            # it was refused when the batch was formed, and may still be
+            self.memory_bound = self._waits_for_memory(waiting)
         if not plan.sequences:
             self._continue_running(plan, now)
             plan.padding = list(self._done)
         return plan
 
     def finish(self, finished: list[Sequence], end_s: float) -> list[Sequence]:
-        self._done += tuple(finished)
+        self._done += tuple(each for each in finished if each not in self._done)
         self.running = [sequence for sequence in self.running if sequence not in finished]
         return [] if self.running else self._free_batch(end_s)
 

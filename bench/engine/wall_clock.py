@@ -42,11 +42,12 @@ class Traffic(Protocol):
         ...
 
     def wait(self, until_s: float) -> None:
-        """Waits for something to come, at most until `until_s` of the monotonic clock."""
+        """Takes in what has come, or else waits for it, at most until `until_s` of the monotonic
+        clock."""
         ...
 
     def act(self, engine: Engine, now: float) -> None:
-        """Does what came by `now`, between two steps."""
+        """Does what came by `now`, between two steps; what came later waits."""
         ...
 
     def tell(self, now: float) -> None:
@@ -60,23 +61,32 @@ def drive(
     """Steps the engine whenever it can until traffic is over and all requests have ended. Returns
     the seconds that passed on its clock.
 
-    A modelled step is slept until its end. What comes during a step is seen when it has ended.
-    `on_tick` is called with the time after every step or wait, and may raise Stopped.
+    A modelled step is slept until its end, where the next one begins: what this process does in
+    between takes no time of the GPU that is modelled. A step that took longer to compute than to
+    model has no such end, is counted in the engine's `late_steps`, and the next begins now. What
+    comes during a step is seen when it has ended. `on_tick` is called with the time after every
+    step or wait, and may raise Stopped.
     """
-    now = clock.now()
+    now, behind = clock.now(), False
     try:
         while True:
             traffic.act(engine, now)
             step = None if engine.idle else engine.step(now)
             if step is not None:
-                _sleep(traffic, clock.monotonic(step.end_s))
+                behind = _sleep(traffic, clock.monotonic(step.end_s))
+                if not behind and not engine.executor.measures:
+                    engine.late_steps.count += 1
+                    engine.late_steps.late_s += clock.now() - step.end_s
                 traffic.tell(step.end_s)
+                traffic.wait(0.0)
+                now = step.end_s if behind else clock.now()
             elif traffic.over and engine.idle:
                 break
             else:
-                patience_s = IDLE_WAIT_S if engine.idle else STUCK_WAIT_S
-                traffic.wait(time.monotonic() + patience_s)
-            now = clock.now()
+                if not behind:  # else something may have come since
+                    patience_s = IDLE_WAIT_S if engine.idle else STUCK_WAIT_S
+                    traffic.wait(time.monotonic() + patience_s)
+                now, behind = clock.now(), False
             on_tick(now)
     except Stopped:
         pass
@@ -85,9 +95,12 @@ def drive(
     return now
 
 
-def _sleep(traffic: Traffic, until_s: float) -> None:
+def _sleep(traffic: Traffic, until_s: float) -> bool:
+    """Waits until then; whether it was not yet then."""
+    early = time.monotonic() < until_s
     while time.monotonic() < until_s:
         traffic.wait(until_s)
+    return early
 
 
 class Schedule:

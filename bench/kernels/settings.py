@@ -77,13 +77,17 @@ def _block_sizes(text: str) -> tuple[int, ...]:
 
 def _numbers(name: str, text: str, unit: str, most: int) -> tuple[int, ...]:
     """One or more, in rising order. Lists may be in the brackets that Hydra wants."""
-    numbers = [_whole(part) for part in text.removeprefix("[").removesuffix("]").split(",")]
+    numbers = [_whole(part) for part in _bare(text).split(",")]
     if any(number is None or not 1 <= number <= most for number in numbers):
         raise SettingError(
             f"{name}={text} is no list of numbers of {unit}: give whole ones from 1 to {most}, "
             f"separated by commas, as in {name}={DEFAULTS[name]}."
         )
     return tuple(sorted({number for number in numbers if number is not None}))
+
+
+def _bare(text: str) -> str:
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
 
 
 def _repeats(text: str) -> int:

@@ -24,7 +24,8 @@ Row = dict[str, Any]
 class Client:
     """Plays sessions, any number at a time, each in a greenlet of its caller's.
 
-    `start_s` is the run's start on time.monotonic(), `end_s` when nothing is sent any more.
+    `start_s` is the run's start on time.monotonic(), `end_s` when nothing is sent any more;
+    `time_scale` seconds of the workload pass in one of this clock.
     `on_row` gets each attempt's row when it ended, `on_end` the attempt itself.
     """
 
@@ -36,6 +37,7 @@ class Client:
         *,
         seed: int,
         worker: int,
+        time_scale: float = 1.0,
         on_row: Callable[[Row], None],
         on_end: Callable[[Exchange], None],
     ) -> None:
@@ -46,8 +48,13 @@ class Client:
         self._connections = connections
         self._seed = seed
         self._worker = worker
+        self._time_scale = time_scale
         self._on_row = on_row
         self._on_end = on_end
+
+    def due_s(self, scheduled_s: float) -> float:
+        """When that second of the workload is, on time.monotonic()."""
+        return self.start_s + scheduled_s / self._time_scale
 
     def play(self, request: Request, due_s: float | None) -> None:
         """Sends a request at `due_s` (None: when it is ready), and its later turns when the one
@@ -64,7 +71,7 @@ class Client:
             said[turn.request_id] = self._ask(turn, due_s, content).answer.choices[0]
             turn = turn.next_turn
             if turn is not None:
-                due_s = time.monotonic() + turn.scheduled_s
+                due_s = time.monotonic() + turn.scheduled_s / self._time_scale
 
     def _ask(self, request: Request, due_s: float, content: bytes) -> Exchange:
         """Sends a request until it was answered or may not be tried again."""
@@ -123,6 +130,9 @@ class Client:
             "left": exchange.left,
             "left_s": end_s if exchange.left else None,
             "new_connection": exchange.new_connection,
+            "resent": exchange.resent,
+            "shared_reads": exchange.shared_reads,
+            "answers": answer.answers,
         }
 
     def _since_start(self, at_s: float | None) -> float | None:

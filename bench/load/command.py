@@ -6,13 +6,11 @@ import dataclasses
 import os
 import platform
 import time
-from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.status import Status
 
@@ -21,20 +19,29 @@ from bench.errors import SettingError
 from bench.experiment import CONF_FOLDER, PLAIN_WIDTH, compose_cells
 from bench.load.models import Served, served_model
 from bench.load.payload import STOPPED, Payload
+from bench.load.ports import check_ports
 from bench.load.processes import send_for_master, send_traffic
 from bench.load.settings import LoadSettings
-from bench.load.summary import figures, last_attempts, read_attempts, warnings, write_requests
+from bench.load.summary import (
+    figures,
+    last_attempts,
+    outcome,
+    read_attempts,
+    warnings,
+    write_requests,
+)
 from bench.load.table import print_figures
 from bench.metrics.records import write_json
 from bench.packaged import option_names
 from bench.plugins import make
-from workloads.base import Request, Workload, WorkloadError
+from bench.serve.settings import KEY_VARIABLE
+from bench.setting_checks import header_value
+from bench.setting_files import write_config, write_environment
+from bench.turns import MOST_COUNTED, turns
+from workloads.base import Workload, WorkloadError
 
 FAILED, INTERRUPTED = 1, 130
 NAME = "load"
-API_KEY = "FRAGBENCH_API_KEY"
-MOST_COUNTED = 200_000
-SECRET = "api_key"
 
 USAGE = """\
 usage: fragbench load url=http://HOST:PORT [key=value ...]
@@ -68,6 +75,7 @@ def main(argv: list[str]) -> int:
     config, container, folder = _composed(argv)
     if config.load.master_host is not None:
         return send_for_master(_payload(config, container, config.load, None))
+    check_ports(config.load)
     load = reach(config.load)
     try:
         workload: Workload = make(container["workload"], "workload")
@@ -75,21 +83,22 @@ def main(argv: list[str]) -> int:
     except WorkloadError as error:
         raise SettingError(str(error)) from error
     folder.mkdir(parents=True, exist_ok=True)
-    _write_setting_files(folder, container, argv)
+    write_config(folder, container)
+    write_environment(folder, _environment(argv))
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
     started_s = time.monotonic()
     payload = _payload(config, container, load, expected)
     facts = _send(payload, folder, console)
-    summary = _labels(container, load, workload.name) | facts | _figures(folder, load, facts)
+    found = _figures(folder, load, facts)
+    summary = _labels(container, load, workload.name) | facts | found | outcome(found, facts)
     summary["wall_s"] = time.monotonic() - started_s
     write_json(folder / "summary.json", summary)
     print_figures(summary, folder, console)
     if summary["cause"] == STOPPED:
         return INTERRUPTED
-    completed = summary["requests"]["completed"]
-    return 0 if summary["status"] == "completed" and completed else FAILED
+    return 0 if summary["status"] == "completed" else FAILED
 
 
 def _composed(argv: list[str]) -> tuple[Config, dict[str, Any], Path]:
@@ -115,7 +124,8 @@ def reach(load: LoadSettings) -> LoadSettings:
     may be told lengths. Raises SettingError."""
     if load.url is None:
         raise SettingError(f"`fragbench {NAME}` needs a server: give url=http://HOST:PORT.")
-    key = load.api_key or os.environ.get(API_KEY)
+    key = load.api_key or os.environ.get(KEY_VARIABLE)
+    header_value(KEY_VARIABLE, key)
     served: Served = served_model(load.url, key, load.model)
     tell = served.by_fragbench if load.tell_lengths is None else load.tell_lengths
     return dataclasses.replace(load, model=served.name, api_key=key, tell_lengths=tell)
@@ -146,7 +156,7 @@ def count_requests(workload: Workload, config: Config) -> int | None:
     if config.load.users is None:
         first_turns = takewhile(lambda request: request.scheduled_s < end_s, first_turns)
     count = 0
-    for request in islice(_turns(first_turns), MOST_COUNTED):
+    for request in islice(turns(first_turns), MOST_COUNTED):
         if request.survivors is not None:
             raise WorkloadError(
                 f"workload={workload.name} asks for beams, which cannot be asked for over HTTP: "
@@ -156,14 +166,6 @@ def count_requests(workload: Workload, config: Config) -> int | None:
     if not count:
         raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
     return count if config.stop_after_s is None and count < MOST_COUNTED else None
-
-
-def _turns(first_turns: Iterator[Request]) -> Iterator[Request]:
-    for first in first_turns:
-        turn: Request | None = first
-        while turn is not None:
-            yield turn
-            turn = turn.next_turn
 
 
 def _send(payload: Payload, folder: Path, console: Console) -> dict[str, Any]:
@@ -204,27 +206,20 @@ def _labels(container: dict[str, Any], load: LoadSettings, workload: str) -> dic
     }
 
 
-def _write_setting_files(folder: Path, container: dict[str, Any], argv: list[str]) -> None:
-    """config.yaml and environment.json, without the key."""
-    section = container["load"]
-    kept = container | {"load": section | {SECRET: None}}
-    text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
-    (folder / "config.yaml").write_text(text, encoding="utf-8")
-    command = [arg if f"{SECRET}=" not in arg else f"{SECRET}=..." for arg in argv]
+def _environment(argv: list[str]) -> dict[str, Any]:
     packages = ("fragbench", "locust", "gevent", "geventhttpclient", "numpy", "pyarrow")
-    content = {
-        "command": ["fragbench", NAME, *command],
+    return {
+        "command": ["fragbench", NAME, *argv],
         "python": platform.python_version(),
         "packages": {name: version(name) for name in packages},
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-    write_json(folder / "environment.json", content)
 
 
 def _help() -> str:
     path = CONF_FOLDER / "load" / "default.yaml"
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
     settings = "\n".join(f"  {line.replace(': ', '=', 1)}" for line in lines)
-    return USAGE.format(settings=settings, api_key=API_KEY)
+    return USAGE.format(settings=settings, api_key=KEY_VARIABLE)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from bench.load.sse import Event
 
@@ -21,6 +21,12 @@ TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 """Of a chat chunk's delta: what a person would read."""
 
 Source = Literal["ids", "usage", "chunks"]
+MOST_TOKENS = 2**31 - 1
+T = TypeVar("T")
+
+
+class OddAnswerError(ValueError):
+    """JSON that is not as the protocol has it. The message says what."""
 
 
 class Chunk(NamedTuple):
@@ -77,23 +83,25 @@ class Answer:
             return
         try:
             body = json.loads(event.data)
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
-            self.error = f"an event that is no JSON object: {event.data[:100]!r}"
+            self.error = f"an event that is no JSON object: {event.data[:100]!a}"
             return
         if event.event == "error" or body.get("error"):
             self.error = error_message(body)
             return
-        self._take_usage(body.get("usage"))
-        for choice in body.get("choices") or ():
-            self._take_choice(choice, at_s)
+        try:
+            self._take_usage(_read(body, "usage", dict))
+            for choice in _read(body, "choices", list) or ():
+                self._take_choice(_checked("choices", choice, dict), at_s)
+        except OddAnswerError as odd:
+            self.error = str(odd)
 
     def _take_choice(self, said: dict[str, Any], at_s: float) -> None:
-        index = said.get("index") or 0
-        if not isinstance(index, int) or not 0 <= index < len(self.choices):
-            self.error = f"a choice that was not asked for: {index!r}"
-            return
+        index = _count(said, "index") or 0
+        if index >= len(self.choices):
+            raise OddAnswerError(f"a choice that was not asked for: {index}")
         choice = self.choices[index]
         text, token_ids = _content(said)
         if text or token_ids:
@@ -107,15 +115,21 @@ class Answer:
     def _take_usage(self, usage: dict[str, Any] | None) -> None:
         if not usage:
             return
-        self.prompt_tokens = usage.get("prompt_tokens")
-        self.completion_tokens = usage.get("completion_tokens")
-        self.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        self.prompt_tokens = _count(usage, "prompt_tokens")
+        self.completion_tokens = _count(usage, "completion_tokens")
+        details = _read(usage, "prompt_tokens_details", dict) or {}
+        self.cached_tokens = _count(details, "cached_tokens")
 
     @property
     def complete(self) -> bool:
         """Whether it came to its end, be it without [DONE]."""
         finished = all(choice.finish_reason for choice in self.choices)
         return self.error is None and (self.done or finished)
+
+    @property
+    def answers(self) -> int:
+        """Choices of which anything came."""
+        return sum(bool(choice.chunks or choice.finish_reason) for choice in self.choices)
 
     @property
     def counted_by(self) -> Source:
@@ -172,15 +186,36 @@ def error_message(body: Any) -> str:
     found = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(found, dict):
         found = found.get("message") or found.get("detail") or found
-    return " ".join(str(found).split())[:300]
+    text = str(found).encode(errors="replace").decode()  # half a surrogate pair is in no file
+    return " ".join(text.split())[:300]
 
 
 def _content(choice: dict[str, Any]) -> tuple[str, list[int]]:
     """Text and token ids of a choice in a chunk; a role alone is neither."""
-    delta = choice.get("delta") or {}
-    texts = [choice.get("text"), *(delta.get(name) for name in TEXT_FIELDS)]
+    delta = _read(choice, "delta", dict) or {}
+    texts = [_read(choice, "text", str), *(_read(delta, name, str) for name in TEXT_FIELDS)]
     called = delta.get("tool_calls")
     if called:
         texts.append(json.dumps(called))
-    ids = choice.get("token_ids") or delta.get("token_ids") or []
+    ids = _read(choice, "token_ids", list) or _read(delta, "token_ids", list) or []
+    for token in ids:
+        _checked("token_ids", token, int)
     return "".join(text for text in texts if text), ids
+
+
+def _read(said: dict[str, Any], name: str, kind: type[T]) -> T | None:
+    value = said.get(name)
+    return None if value is None else _checked(name, value, kind)
+
+
+def _count(said: dict[str, Any], name: str) -> int | None:
+    value = _read(said, name, int)
+    if value is not None and not 0 <= value <= MOST_TOKENS:
+        raise OddAnswerError(f"{name} that is no count: {str(value)[:20]}")
+    return value
+
+
+def _checked(name: str, value: Any, kind: type[T]) -> T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise OddAnswerError(f"{name} with what is no {kind.__name__}: {value!a:.100}")
+    return value

@@ -1,7 +1,8 @@
 """HTTP connections that are opened ahead, used again and never limited in number.
 
-What the kernel says of when bytes came is taken rather than when this process came to read them:
-a client that is busy then measures late no more than an idle one.
+What the kernel says of when bytes came is taken rather than when this process came to read them: a
+client that is busy for a moment does not measure it. The kernel tells the time of the last of them:
+what came in several pieces before it was read has that one's, too late for all but the last.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from gevent import socket
 from gevent.ssl import SSLSocket, create_default_context
 from geventhttpclient.response import HTTPResponse
 
+LEAST_WAIT_S = 1e-4
+"""A timeout of 0 would not wait for the loop at all."""
 READ_BYTES = 1 << 16
 CONNECT_TIMEOUT_S = 10.0
 _SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
@@ -48,15 +51,20 @@ class Server(NamedTuple):
 
 
 class Connection:
-    """One connection. `idled` says whether it stood before the request that it is taken for."""
+    """One connection. `idled` says whether it stood before the request that it is taken for,
+    `handshake_s` how long it took to make: about the way to the server and back."""
 
-    def __init__(self, wire: Any) -> None:
+    def __init__(self, wire: Any, handshake_s: float = 0.0) -> None:
         self.idled = False
+        self.handshake_s = handshake_s
         self._wire = wire
+        self._last_s = time.monotonic()
         self._stamped = not isinstance(wire, SSLSocket) and _stamp_arrivals(wire)
 
-    def send(self, content: bytes) -> None:
-        """Raises OSError."""
+    def send(self, content: bytes, timeout_s: float) -> None:
+        """Raises TimeoutError, OSError."""
+        self._last_s = time.monotonic()
+        self._wire.settimeout(max(timeout_s, LEAST_WAIT_S))
         self._wire.sendall(content)
 
     def receive(self, most: int, timeout_s: float) -> tuple[bytes, float]:
@@ -64,11 +72,15 @@ class Connection:
 
         Raises TimeoutError, OSError.
         """
-        self._wire.settimeout(max(timeout_s, 1e-4))  # 0 would not wait for the loop at all
-        if not self._stamped:
-            return self._wire.recv(most), time.monotonic()
-        content, ancillary, _, _ = self._wire.recvmsg(most, _ANCILLARY_BYTES)
-        return content, _arrival_s(ancillary)
+        self._wire.settimeout(max(timeout_s, LEAST_WAIT_S))
+        if self._stamped:
+            content, ancillary, _, _ = self._wire.recvmsg(most, _ANCILLARY_BYTES)
+        else:
+            content, ancillary = self._wire.recv(most), []
+        now_s = time.monotonic()
+        # The stamp is of the machine's clock, which may be set; nothing came before what came last.
+        self._last_s = min(max(now_s - _age_s(ancillary), self._last_s), now_s)
+        return content, self._last_s
 
     @property
     def alive(self) -> bool:
@@ -91,14 +103,14 @@ class Connections:
     """Idle connections to one server, the last used first."""
 
     def __init__(self, server: Server) -> None:
-        self._server = server
+        self.server = server
         self._idle: list[Connection] = []
         self._tls = create_default_context() if server.tls else None
 
     def open(self, receive_buffer_bytes: int | None = None) -> Connection:
         """A new connection; its buffer must be small before it is made, or the kernel offers the
         other side more. Raises OSError."""
-        host, port = self._server.host, self._server.port
+        host, port = self.server.host, self.server.port
         error: OSError | None = None
         for family, kind, protocol, _, address in socket.getaddrinfo(
             host, port, type=constants.SOCK_STREAM
@@ -116,11 +128,13 @@ class Connections:
         if receive_buffer_bytes:
             wire.setsockopt(constants.SOL_SOCKET, constants.SO_RCVBUF, receive_buffer_bytes)
         wire.settimeout(CONNECT_TIMEOUT_S)
+        asked_s = time.monotonic()
         wire.connect(address)
+        handshake_s = time.monotonic() - asked_s
         wire.setsockopt(constants.IPPROTO_TCP, constants.TCP_NODELAY, 1)
         if self._tls is not None:
-            wire = self._tls.wrap_socket(wire, server_hostname=self._server.host)
-        return Connection(wire)
+            wire = self._tls.wrap_socket(wire, server_hostname=self.server.host)
+        return Connection(wire, handshake_s)
 
     def take(self) -> Connection:
         """An idle connection that still lives, else a new one. Raises OSError."""
@@ -160,12 +174,10 @@ def _stamp_arrivals(wire: Any) -> bool:
     return True
 
 
-def _arrival_s(ancillary: list[tuple[int, int, bytes]]) -> float:
-    """When the bytes just read came, on the monotonic clock."""
-    now_s = time.monotonic()
+def _age_s(ancillary: list[tuple[int, int, bytes]]) -> float:
+    """How long ago the last of the bytes just read came, by the machine's clock."""
     for level, kind, content in ancillary:
         if level == constants.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
             seconds, ns = _TIMESPEC.unpack(content)
-            age_s = (time.time_ns() - seconds * 1_000_000_000 - ns) * 1e-9
-            return now_s - max(float(age_s), 0.0)
-    return now_s
+            return float(time.time_ns() - seconds * 1_000_000_000 - ns) * 1e-9
+    return 0.0

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from email.utils import parsedate_to_datetime
 
 import gevent
 from geventhttpclient.response import HTTPParseError
 
-from bench.load.completions import Answer, error_message
+from bench.load.completions import Answer
 from bench.load.connections import READ_BYTES, Connection, Connections, Response
 from bench.load.habits import Habits
 from bench.load.records import TIMED_OUT
+from bench.load.refusals import message, retry_after_s
 from bench.load.sse import SseParser
 from bench.metrics.status import Status
 
@@ -21,6 +20,8 @@ SLOW_BUFFER_BYTES = 4096
 """Of a slow reader's socket; the kernel doubles it. What is not read fills it within a few dozen
 events, then the server's own buffer, and then the server feels it."""
 SLOW_READ_BYTES = 512
+RESEND_WITHIN_S = 0.05
+"""Beyond the way to the server and back. One that closes later had the request and gave it up."""
 LAST_BYTES_S = 1.0
 """How long the end of the HTTP message may come after [DONE] for its connection to be kept."""
 OK, SERVICE_UNAVAILABLE, TOO_MANY_REQUESTS = 200, 503, 429
@@ -52,6 +53,8 @@ class Exchange:
         self.end_s = math.inf
         self.received_bytes = 0
         self.new_connection = False
+        self.resent = False
+        self.shared_reads = 0
         self._connections = connections
         self._content = content
         self._habits = habits
@@ -96,23 +99,49 @@ class Exchange:
             piece = self._receive()
 
     def _first_bytes(self) -> bytes:
-        """Sends the request. A server may close an idle connection just then: a request that got
-        not one byte over such a one is sent anew, and counts from there."""
-        while True:
-            self._connection = self._take_connection()
-            idled = self._connection.idled
-            self.new_connection = not idled
-            self.sent_s = time.monotonic()
-            try:
-                self._connection.send(self._content)
-                piece = self._receive()
-            except (ConnectionResetError, BrokenPipeError):
-                if not idled:
-                    raise
-                piece = b""
-            if piece or not idled:
-                return piece
-            self._connection.close()
+        """Sends the request. A server may close an idle connection just then, without having read
+        what was on its way: the request is sent anew, once, over a new connection."""
+        piece = self._try_first_bytes(self._take_connection())
+        if piece is not None:
+            return piece
+        self.resent = True
+        piece = self._try_first_bytes(self._connections.open())
+        assert piece is not None
+        return piece
+
+    def _try_first_bytes(self, connection: Connection) -> bytes | None:
+        """None where an idle connection was closed as the request was sent."""
+        self._connection = connection
+        self.new_connection = not connection.idled
+        now_s = time.monotonic()
+        self.sent_s = now_s if self.sent_s is None else self.sent_s
+        try:
+            self._send()
+            piece = self._receive()
+        except (ConnectionResetError, BrokenPipeError):
+            if not self._just_closed(connection, now_s):
+                raise
+            piece = b""
+        if piece or not self._just_closed(connection, now_s):
+            return piece
+        connection.close()
+        self._connection = None
+        return None
+
+    @staticmethod
+    def _just_closed(connection: Connection, sent_s: float) -> bool:
+        grace_s = RESEND_WITHIN_S + 2 * connection.handshake_s
+        return connection.idled and time.monotonic() - sent_s <= grace_s
+
+    def _send(self) -> None:
+        """Raises _Left or _TimedOutError where the server takes the request too slowly."""
+        assert self._connection is not None
+        leave_s, give_up_s = self._leave_s(), self._give_up_s()
+        try:
+            wait_s = min(leave_s, give_up_s) - time.monotonic()
+            self._connection.send(self._content, wait_s)
+        except TimeoutError:
+            raise _Left if leave_s < give_up_s else _TimedOutError from None
 
     def _take_connection(self) -> Connection:
         if self._habits.tokens_per_s is not None:
@@ -158,9 +187,11 @@ class Exchange:
         if self.http_status != OK:
             self._error_body += body
             return
-        before = self.answer.arrived
+        before, first = self.answer.arrived, self.answer.choices[0]
+        chunks = len(first.chunks)
         for event in self._events.feed(body):
             self.answer.take(event, self._at_s)
+        self.shared_reads += len(first.chunks) > chunks + 1
         if self.answer.complete or self.answer.done:
             self.end_s = min(self.end_s, self._at_s)
         self._maybe_leave()
@@ -198,9 +229,9 @@ class Exchange:
         assert self.http_status is not None
         refused = 400 <= self.http_status < 500 or self.http_status == SERVICE_UNAVAILABLE
         self.status = Status.REJECTED if refused else Status.FAILED
-        self.cause = f"HTTP {self.http_status}: {_message(self._error_body)}"
+        self.cause = f"HTTP {self.http_status}: {message(self._error_body)}"
         self.retryable = self.http_status in (TOO_MANY_REQUESTS, SERVICE_UNAVAILABLE)
-        self.retry_after_s = _retry_after_s(self._response.get("retry-after"))
+        self.retry_after_s = retry_after_s(self._response.get("retry-after"))
 
     def _release(self) -> None:
         connection = self._connection
@@ -210,22 +241,3 @@ class Exchange:
             connection.close()
         else:
             self._connections.give_back(connection)
-
-
-def _message(body: bytes) -> str:
-    try:
-        return error_message(json.loads(body))
-    except ValueError:
-        return " ".join(body.decode(errors="replace").split())[:300]
-
-
-def _retry_after_s(header: object) -> float | None:
-    """Seconds that a Retry-After header asks for, as a number or as a date."""
-    if not isinstance(header, str):
-        return None
-    if header.strip().isdecimal():
-        return float(header)
-    try:
-        return max(parsedate_to_datetime(header).timestamp() - time.time(), 0.0)
-    except (TypeError, ValueError):
-        return None

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.load.settings import LoadSettings
-from bench.load.summary import figures, last_attempts, read_attempts, warnings
+from bench.load.summary import (
+    figures,
+    last_attempts,
+    lateness_s,
+    outcome,
+    read_attempts,
+    warnings,
+)
 from bench.metrics.latency import LATENCIES, distribution
 from bench.metrics.records import REQUESTS, write_json
 from bench.metrics.status import Status
@@ -26,33 +33,74 @@ ENGINES = ("admitted_s", "preemptions", "cached_tokens")
 """Columns of `requests/` that only the engine knows."""
 
 
-def join(folder: Path, load: LoadSettings, facts: dict[str, Any], started: float) -> None:
+class Served(NamedTuple):
+    """The server of a driven run: what the run is called, how many of the engine's seconds passed
+    in one of the clients', and why it has no results or none that are whole, if so."""
+
+    labels: dict[str, Any]
+    time_scale: float
+    failed: str | None
+
+
+def join(
+    folder: Path, load: LoadSettings, facts: dict[str, Any], server: Served, started: float
+) -> None:
     """Makes `requests/` and summary.json of a run from the engine's, which become
-    `server_requests/` and the summary's "server", and the clients' attempts."""
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    (folder / "requests").rename(folder / SERVER_REQUESTS)
+    `server_requests/` and the summary's "server", and the clients' attempts.
+
+    Of an engine that wrote no summary there is what it had recorded when it died, and the run has
+    the clients' figures.
+    """
+    summary = _of_engine(folder, server)
+    if (folder / "requests").exists():
+        (folder / "requests").rename(folder / SERVER_REQUESTS)
     served = _read_served(folder / SERVER_REQUESTS)
-    attempts = _moved(read_attempts(folder), summary["time_scale"])
-    start_s = facts.get("start_monotonic_s", summary["clock_start_s"]) - summary["clock_start_s"]
-    requests = _moved(last_attempts(attempts), 1.0, start_s * summary["time_scale"])
+    measured = read_attempts(folder)
+    attempts = _moved(measured, server.time_scale)
+    start_s = _between(summary.get("clock_start_s"), facts.get("start_monotonic_s"))
+    requests = _moved(last_attempts(attempts), 1.0, start_s * server.time_scale)
     _write_requests(folder / "requests", requests, served)
     found = figures(attempts, load.warm_up_s, load.cool_down_s)
+    found["lateness_s"] = lateness_s(measured)
     whole_s = found["simulated_s"]
-    summary["server"] = {name: summary[name] for name in ("requests", "itl_s", *LATENCIES)}
+    if "simulated_s" in summary:
+        summary["server"] = {name: summary[name] for name in ("requests", "itl_s", *LATENCIES)}
+        bound = _of_time(summary["memory_bound"], summary["simulated_s"], whole_s)
+        summary["memory_bound"] = bound
     summary |= {name: found[name] for name in CLIENTS}
     summary |= {
-        "workload": facts["workload"],
+        "workload": server.labels["workload"],
         "loop": "open" if load.users is None else "closed",
-        "memory_bound": _of_time(summary["memory_bound"], summary["simulated_s"], whole_s),
         "simulated_s": whole_s,
         "disconnect_to_freed_s": disconnect_to_freed_s(requests, served),
         "processes": {"workers": facts.get("workers", []), "master": facts.get("master")},
-        "warnings": warnings(found, facts),
+        "warnings": [*summary.get("warnings", []), *warnings(found, facts)],
         "wall_s": time.monotonic() - started,
     }
     if summary["status"] == "completed":
-        summary |= {"status": facts["status"], "cause": facts["cause"]}
+        summary |= outcome(found, facts)
     write_json(folder / "summary.json", summary)
+
+
+def _of_engine(folder: Path, server: Served) -> dict[str, Any]:
+    """The engine's summary, or what stands for one that it could not write."""
+    summary: dict[str, Any] = server.labels | {
+        "status": "completed",
+        "cause": None,
+        "time_scale": server.time_scale,
+    }
+    if (folder / "summary.json").exists():
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    if server.failed and summary["status"] == "completed":
+        summary |= {"status": "failed", "cause": server.failed}
+    return summary
+
+
+def _between(engine_start_s: float | None, clients_start_s: float | None) -> float:
+    """From the engine's start to the clients'; 0 where one of them told none."""
+    if engine_start_s is None or clients_start_s is None:
+        return 0.0
+    return clients_start_s - engine_start_s
 
 
 def disconnect_to_freed_s(requests: pd.DataFrame, served: pd.DataFrame) -> dict[str, Any]:

@@ -31,6 +31,9 @@ from bench.metrics.records import PartWriter, write_json
 
 TICK_S = 0.25
 FLUSH_S = 4.0
+LAST_LOOK_S = 0.5
+"""From the last answer to the last look at the server, whose gauges may lag: what it then holds,
+nobody asked for."""
 HALT_S = 5.0
 """Time for workers that were told to halt."""
 PATIENCE_BEATS = 60
@@ -99,9 +102,13 @@ class _Master:
         self._scraped = PartWriter(self._folder / "scraped", SCRAPED)
         self._cpu = CpuMonitor()
         self._start = self._begin()
-        scraping = gevent.spawn(self._scraper().run)
+        scraper = self._scraper()
+        scraping = gevent.spawn(scraper.run)
         self._watch()
-        scraping.kill()
+        if not scraping.ready():
+            scraping.kill()
+            gevent.sleep(LAST_LOOK_S)
+            scraper.look()
         self._flush()
         self._write_facts()
 
@@ -191,7 +198,9 @@ class _Master:
 
     def _on_done(self, environment: Environment, msg: Message) -> None:
         self._done[msg.node_id] = msg.data
-        self._cause = self._cause or msg.data["error"]
+        error = msg.data["error"]
+        if error != messages.CUT_SHORT or not self._halted.is_set():
+            self._cause = self._cause or error
 
     def _on_sample(self, sample: Sample) -> None:
         self._scraped.add(sample._asdict())

@@ -22,6 +22,9 @@ PREPARE, PREPARED, REFUSED, BEGIN, ROWS, DONE, HALT = (
     "fragbench_rows", "fragbench_done", "fragbench_halt",
 )  # fmt: skip
 
+CUT_SHORT = "Locust stopped a worker before it had sent its requests"
+"""DONE's error where nobody told the worker to halt; nothing to report where somebody had."""
+
 START_DELAY_S = 0.5
 """From the master's BEGIN to the first request: more than a message takes to any worker."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

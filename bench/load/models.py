@@ -70,4 +70,5 @@ def _list(url: str, api_key: str | None) -> list[dict[str, Any]]:
     except ValueError:
         return []
     models = body.get("data") if isinstance(body, dict) else None
-    return [model for model in models or () if isinstance(model, dict)]
+    listed = models if isinstance(models, list) else []
+    return [model for model in listed if isinstance(model, dict)]

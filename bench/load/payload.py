@@ -14,7 +14,8 @@ STOPPED = "stopped by the user"
 @dataclass(frozen=True)
 class Payload:
     """`load.url` and `load.model` are known. `workload` is its section of the configuration;
-    `workers` is how many share it; `expected` how many requests it has, where that is known."""
+    `workers` is how many share it; `expected` how many requests it has, where that is known.
+    Of its seconds, and those of the settings, `time_scale` pass in one of the clients'."""
 
     load: LoadSettings
     workload: dict[str, Any]
@@ -23,6 +24,7 @@ class Payload:
     vocab_size: int
     workers: int
     expected: int | None
+    time_scale: float = 1.0
 
     def plain(self) -> dict[str, Any]:
         """As JSON or a message carries it."""

@@ -28,18 +28,23 @@ FACTS = "load.json"
 LOG = "run.log"
 
 OnProgress = Callable[[dict[str, Any]], None]
+Ailing = Callable[[], str | None]
+"""Why there is no use in going on; None while there is."""
 
 
-def send_traffic(payload: Payload, folder: Path, on_progress: OnProgress) -> dict[str, Any]:
+def send_traffic(
+    payload: Payload, folder: Path, on_progress: OnProgress, ailing: Ailing = lambda: None
+) -> dict[str, Any]:
     """Runs the traffic with `load.processes` workers on this machine, and those that connect from
     others. Leaves `client/`, `scraped/`, load.json and run.log in `folder`, which is there.
 
     Returns load.json: "status", "cause", "start_monotonic_s", and each process's "cpu". Ctrl-C and
-    SIGTERM end the run early, with status "incomplete"; the second time at once. Raises
-    SettingError for what only a worker can find, a trace's line for example.
+    SIGTERM end the run early, with status "incomplete"; the second time at once. So does what
+    `ailing` says, which is the cause then. Raises SettingError for what only a worker can find, a
+    trace's line for example.
     """
     with (folder / LOG).open("ab") as log, _Processes(log) as processes, _stops() as stops:
-        run = _Run(payload, folder, processes, on_progress)
+        run = _Run(payload, folder, processes, on_progress, ailing)
         return run.follow(stops)
 
 
@@ -97,12 +102,18 @@ class _Run:
     """The master and its workers on this machine."""
 
     def __init__(
-        self, payload: Payload, folder: Path, processes: _Processes, on_progress: OnProgress
+        self,
+        payload: Payload,
+        folder: Path,
+        processes: _Processes,
+        on_progress: OnProgress,
+        ailing: Ailing,
     ) -> None:
         self._payload = payload
         self._folder = folder
         self._processes = processes
         self._on_progress = on_progress
+        self._ailing = ailing
         self._refused: str | None = None
         self._died: str | None = None
         self._workers: list[subprocess.Popen[bytes]] = []
@@ -156,8 +167,9 @@ class _Run:
             self._on_progress(said["progress"])
 
     def _look_for_dead(self) -> None:
+        self._died = self._died or self._ailing()
         for index, worker in enumerate(self._workers):
-            if worker.poll() not in (None, 0) and self._died is None:
+            if worker.poll() not in (None, 0) and not self._died:
                 self._died = f"a worker ended with exit code {worker.returncode} (process {index})"
 
     def _wait_for_workers(self) -> None:

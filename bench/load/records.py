@@ -39,6 +39,9 @@ ATTEMPTS = pa.schema(
         ("left_s", pa.float64()),
         ("slow_reader", pa.bool_()),
         ("new_connection", pa.bool_()),
+        ("resent", pa.bool_()),  # anew, as the server had just closed an idle connection
+        ("shared_reads", pa.int64()),  # reads with several chunks of a branch: all at one time
+        ("answers", pa.int64()),  # branches that the server gave
     ]
 )
 """Times are seconds from the run's start on the monotonic clock of the worker's machine."""

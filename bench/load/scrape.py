@@ -109,15 +109,22 @@ class Scraper:
         gevent.sleep(max(self._start_s - time.monotonic(), 0))
         while True:
             asked_s = time.monotonic()
-            page = self._page()
-            took_s = time.monotonic() - asked_s
-            if page is not None:
-                columns = read_metrics(page)
-                if all(value is None for value in columns.values()):
-                    return  # a server that has no such page will not get one
-                sample = Sample(time_s=asked_s - self._start_s, **columns, scrape_s=took_s)
-                self._on_sample(sample)
-            gevent.sleep(max(INTERVAL_S - took_s, 0))
+            if not self.look():
+                return  # a server that has no such page will not get one
+            gevent.sleep(max(INTERVAL_S - (time.monotonic() - asked_s), 0))
+
+    def look(self) -> bool:
+        """Looks once; whether there may be more to see."""
+        asked_s = time.monotonic()
+        page = self._page()
+        took_s = time.monotonic() - asked_s
+        if page is None:
+            return True
+        columns = read_metrics(page)
+        if all(value is None for value in columns.values()):
+            return False
+        self._on_sample(Sample(time_s=asked_s - self._start_s, **columns, scrape_s=took_s))
+        return True
 
     def _page(self) -> str | None:
         """What the server shows; an empty page where it says that there is none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from bench.cells import Cell
 from bench.device.processes import die_with
 from bench.errors import SettingError
+from bench.serve import event_loop
 from bench.serve.command import serve_cell
 
 
@@ -26,7 +26,7 @@ def main() -> int:
         device=asked["device"],
     )
     try:
-        return asyncio.run(serve_cell(cell, lambda line: _say({"url": line.rsplit(" ", 1)[1]})))
+        return event_loop.run(serve_cell(cell, lambda line: _say({"url": line.rsplit(" ", 1)[1]})))
     except SettingError as error:
         _say({"cause": str(error)})
         return 2

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from bench.errors import SettingError
+from bench.setting_checks import choice, header_value, within
 
 ENDPOINTS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 PROMPTS = ("ids", "text")
@@ -77,12 +78,31 @@ class LoadSettings:
     slow_readers: SlowReaderSettings = field(default_factory=SlowReaderSettings)
 
 
+def on_clients_clock(load: LoadSettings, time_scale: float) -> LoadSettings:
+    """The settings of clients of an engine `time_scale` of whose seconds pass in one of theirs:
+    what it is to meet after a time of its own comes so much sooner for them."""
+    leave, slow, retries = load.leave, load.slow_readers, load.retries
+    return replace(
+        load,
+        stagger_s=load.stagger_s / time_scale,
+        timeout_s=load.timeout_s / time_scale,
+        retries=replace(retries, backoff_s=retries.backoff_s / time_scale),
+        slow_readers=replace(slow, tokens_per_s=slow.tokens_per_s * time_scale),
+        leave=replace(
+            leave,
+            after_s=[at_s / time_scale for at_s in leave.after_s],
+            before_first_token_s=leave.before_first_token_s / time_scale,
+        ),
+    )
+
+
 def check_load(load: LoadSettings) -> None:
     """Raises SettingError for the first setting out of range."""
     if load.url is not None:
         check_url(load.url)
-    _choice("load.endpoint", load.endpoint, tuple(ENDPOINTS))
-    _choice("load.prompt_as", load.prompt_as, PROMPTS)
+    header_value("load.api_key", load.api_key)
+    choice("load.endpoint", load.endpoint, tuple(ENDPOINTS))
+    choice("load.prompt_as", load.prompt_as, PROMPTS)
     for name, most, unit in (
         ("vocab_size", 2**31 - 1, "tokens"),
         ("users", 100_000, "users"),
@@ -90,29 +110,44 @@ def check_load(load: LoadSettings) -> None:
         ("expect_workers", 4096, "workers"),
     ):
         if getattr(load, name) is not None:
-            _within(f"load.{name}", getattr(load, name), 1, most, unit)
-    _within("load.connections", load.connections, 0, 60_000, "connections")
-    _within("load.master_port", load.master_port, 0, 65_535, "(0: a free port)")
-    _within("load.web_port", load.web_port, 1, 65_535, "(a port)")
+            within(f"load.{name}", getattr(load, name), 1, most, unit)
+    within("load.connections", load.connections, 0, 60_000, "connections")
+    within("load.master_port", load.master_port, 0, 65_535, "(0: a free port)")
+    within("load.web_port", load.web_port, 1, 65_535, "(a port)")
     for name in ("stagger_s", "warm_up_s", "cool_down_s"):
-        _within(f"load.{name}", getattr(load, name), 0, 1e6, "seconds")
-    _within("load.timeout_s", load.timeout_s, 1e-3, 1e6, "seconds")
+        within(f"load.{name}", getattr(load, name), 0, 1e6, "seconds")
+    within("load.timeout_s", load.timeout_s, 1e-3, 1e6, "seconds")
     if load.temperature is not None:
-        _within("load.temperature", load.temperature, 0, 100, "(0: the likeliest token)")
+        within("load.temperature", load.temperature, 0, 100, "(0: the likeliest token)")
+    _check_workers(load)
     _check_clients(load)
 
 
+def _check_workers(load: LoadSettings) -> None:
+    if load.master_host is not None and not load.master_port:
+        raise SettingError(
+            f"load.master_host={load.master_host} needs load.master_port: give the port that its "
+            "master was started with."
+        )
+    if load.expect_workers is not None and load.expect_workers < load.processes:
+        raise SettingError(
+            f"load.expect_workers={load.expect_workers} is fewer than the load.processes="
+            f"{load.processes} of this machine alone: give how many workers there are on all "
+            "machines together."
+        )
+
+
 def _check_clients(load: LoadSettings) -> None:
-    _within("load.retries.limit", load.retries.limit, 0, 100, "retries")
-    _within("load.retries.backoff_s", load.retries.backoff_s, 0, 1e4, "seconds")
-    _within("load.slow_readers.share", load.slow_readers.share, 0, 1, "(a share)")
+    within("load.retries.limit", load.retries.limit, 0, 100, "retries")
+    within("load.retries.backoff_s", load.retries.backoff_s, 0, 1e4, "seconds")
+    within("load.slow_readers.share", load.slow_readers.share, 0, 1, "(a share)")
     rate = load.slow_readers.tokens_per_s
-    _within("load.slow_readers.tokens_per_s", rate, 1e-3, 1e6, "tokens/s")
+    within("load.slow_readers.tokens_per_s", rate, 1e-3, 1e6, "tokens/s")
     leave = load.leave
-    _within("load.leave.share", leave.share, 0, 1, "(a share)")
-    _within("load.leave.before_first_token_s", leave.before_first_token_s, 0, 1e6, "seconds")
+    within("load.leave.share", leave.share, 0, 1, "(a share)")
+    within("load.leave.before_first_token_s", leave.before_first_token_s, 0, 1e6, "seconds")
     for kind in leave.kinds:
-        _choice("load.leave.kinds", kind, LEAVING)
+        choice("load.leave.kinds", kind, LEAVING)
     if not leave.kinds:
         raise SettingError(f"load.leave.kinds is empty: give some of {', '.join(LEAVING)}.")
     _pair("load.leave.after_s", leave.after_s, 0, "seconds, such as [0.1, 5]")
@@ -121,28 +156,28 @@ def _check_clients(load: LoadSettings) -> None:
 
 def check_url(url: str) -> None:
     """Raises SettingError unless it is the address of a server."""
+    if "@" in url:  # not shown: what is before it may be a password
+        raise SettingError(
+            "load.url has a user or a password, which is not sent: leave out what is before the @, "
+            "and give load.api_key for a server that wants a key."
+        )
+    if not _is_address(url):
+        raise SettingError(
+            f"load.url={url} is no address of a server: give one such as http://127.0.0.1:8000, "
+            "with a path if it has one, without spaces, ? and #."
+        )
+
+
+def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        port_is_wrong = parts.port == 0
     except ValueError:  # a port that is none
-        usable = None
-    if not usable:
-        raise SettingError(
-            f"load.url={url} is no address of a server: give one such as http://127.0.0.1:8000."
-        )
-
-
-def _choice(setting: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise SettingError(f"{setting}={value} is unknown: choose from {', '.join(allowed)}.")
-
-
-def _within(setting: str, value: float, least: float, most: float, unit: str) -> None:
-    if not least <= value <= most:  # NaN is in no range
-        raise SettingError(
-            f"{setting}={value} is out of range: give a number from {least:,.12g} to "
-            f"{most:,.12g} {unit}."
-        )
+        return False
+    whole = url.isascii() and url.isprintable() and not set(" ?#") & set(url)
+    return (
+        whole and parts.scheme in ("http", "https") and bool(parts.hostname) and not port_is_wrong
+    )
 
 
 def _pair(setting: str, values: list[float] | list[int], least: float, what: str) -> None:

@@ -9,6 +9,8 @@ import re
 from typing import NamedTuple
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+RETRY_DIGITS = 15
+"""More are a mistake of the server's, and past what a number here may have."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -67,7 +69,7 @@ class SseParser:
                 self._event = value
             case b"id" if "\0" not in value:
                 self._id = value
-            case b"retry" if value.isascii() and value.isdigit():
+            case b"retry" if value.isascii() and value.isdigit() and len(value) <= RETRY_DIGITS:
                 self.retry_ms = int(value)
             case _:
                 pass  # by the specification

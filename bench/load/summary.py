@@ -112,7 +112,10 @@ def clients(attempts: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Any]:
         "causes": _causes(failures["cause"].dropna()),
         "tokens_counted_by": _tally(requests["counted_by"].dropna()),
         "fewer_tokens_than_asked": int(_short(requests).sum()),
+        "fewer_answers_than_asked": int(_few(requests).sum()),
         "new_connections": int(attempts["new_connection"].astype(bool).sum()),
+        "resent": int(attempts["resent"].astype(bool).sum()),
+        "shared_reads": int(attempts["shared_reads"].sum()),
     }
 
 
@@ -132,9 +135,31 @@ def gaps_s(requests: pd.DataFrame) -> np.ndarray:
     return np.concatenate(gaps) if gaps else np.zeros(0)
 
 
+def outcome(found: dict[str, Any], facts: dict[str, Any]) -> dict[str, str | None]:
+    """Status and cause of a run: a traffic that was sent to its end failed if nothing of it
+    completed."""
+    status, cause = facts["status"], facts["cause"]
+    if status == "completed" and not found["requests"]["completed"]:
+        return {"status": "failed", "cause": f"no request completed: {_why_not(found)}"}
+    return {"status": status, "cause": cause}
+
+
+def _why_not(found: dict[str, Any]) -> str:
+    for cause in found["clients"]["causes"]:  # the commonest first
+        return str(cause)
+    ends = {name: count for name, count in found["requests"].items() if name != "sent" and count}
+    return ", ".join(f"{count} {name}" for name, count in ends.items()) or "none was sent"
+
+
 def warnings(found: dict[str, Any], processes: dict[str, Any]) -> list[str]:
     """What makes the figures doubtful, a sentence each."""
     said = []
+    few = found["clients"]["fewer_answers_than_asked"]
+    if few:
+        said.append(
+            f"{few} requests got fewer answers than they asked for: the server ignores n, so that "
+            "its tokens and memory are not the workload's."
+        )
     late_s, which = found["lateness_s"]["p99"], "p99"
     if late_s is None:  # of too few requests
         late_s, which = found["lateness_s"]["max"], "at most"
@@ -174,6 +199,11 @@ def _throughput(completed: pd.DataFrame, length_s: float) -> dict[str, float | N
 def _short(requests: pd.DataFrame) -> pd.Series[bool]:
     completed = requests["status"] == Status.COMPLETED
     return completed & (requests["generated_tokens"] < requests["output_tokens"])
+
+
+def _few(requests: pd.DataFrame) -> pd.Series[bool]:
+    completed = requests["status"] == Status.COMPLETED
+    return completed & (requests["answers"] < requests["branches"])
 
 
 def _causes(causes: pd.Series[str]) -> dict[str, int]:

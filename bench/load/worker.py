@@ -7,7 +7,6 @@ users can run out. Closed loop: each of its users sends a session after the othe
 from __future__ import annotations
 
 import gc
-import resource
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -27,9 +26,11 @@ from bench.load.cpu import CpuMonitor
 from bench.load.exchange import Exchange
 from bench.load.messages import Begin
 from bench.load.payload import Payload
+from bench.load.settings import on_clients_clock
 from bench.load.shares import Shares
 from bench.load.users import user_class
 from bench.metrics.status import Status
+from bench.open_files import allow_many_connections
 from bench.plugins import make
 from workloads.base import Request, Workload, WorkloadError
 
@@ -42,17 +43,12 @@ OPENING_GAP_S = 0.005
 
 def run_worker(master_host: str, master_port: int) -> None:
     """Does what the master at that address says, until it says quit."""
-    _allow_many_connections()
+    allow_many_connections()
     worker = _Worker()
     environment = Environment(user_classes=[user_class(worker.work)])
     runner = environment.create_worker_runner(master_host, master_port)
     worker.listen(environment, runner)
     runner.greenlet.join()
-
-
-def _allow_many_connections() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _Worker:
@@ -89,17 +85,19 @@ class _Worker:
 
     def _prepare(self, payload: Payload, index: int) -> None:
         self._payload = payload
-        load = payload.load
+        load = on_clients_clock(payload.load, payload.time_scale)
         workload: Workload = make(payload.workload, "workload")
         self._requests = _drawn_ahead(workload.requests(payload.seed))
         assert load.url is not None
         server = Server.at(load.url)
         self._connections = Connections(server)
         asker = Asker(load, payload.vocab_size, server)
+        self._stagger_s = load.stagger_s
         self._client = Client(
             load,
             asker,
             self._connections,
+            time_scale=payload.time_scale,
             seed=payload.seed,
             worker=index,
             on_row=self._rows.append,
@@ -131,7 +129,7 @@ class _Worker:
         self._cpu = CpuMonitor()
         self._reporter = gevent.spawn(self._report)
         if self._payload.stop_after_s is not None:
-            self._client.end_s = self._client.start_s + self._payload.stop_after_s
+            self._client.end_s = self._client.due_s(self._payload.stop_after_s)
             gevent.spawn(self._halt_at, self._client.end_s)
         self._began.set()
         if not begin.own_users:  # fewer users than workers
@@ -145,7 +143,8 @@ class _Worker:
         send = self._send_open if self._payload.load.users is None else self._send_closed
         try:
             self._spawn(self._loops, send, user).join()
-        except gevent.GreenletExit:  # somebody pressed stop on Locust's page
+        except gevent.GreenletExit:  # stop on Locust's page, or no word of the master for a minute
+            self._errors.append(messages.CUT_SHORT)
             gevent.spawn(self._halt)
             raise
         finally:
@@ -156,14 +155,14 @@ class _Worker:
     def _send_open(self, user: int) -> None:
         """Each session at its time, whatever became of those before."""
         for request in self._shares.of(user):
-            due_s = self._client.start_s + request.scheduled_s
+            due_s = self._client.due_s(request.scheduled_s)
             sleep_until(due_s - LEAD_S)
             self._spawn(self._sessions, self._client.play, request, due_s)
         self._sessions.join()
 
     def _send_closed(self, user: int) -> None:
         """Each session when the one before has ended; users start one after the other."""
-        sleep_until(self._client.start_s + user * self._payload.load.stagger_s)
+        sleep_until(self._client.start_s + user * self._stagger_s)
         for request in self._shares.of(user):
             self._client.play(request, None)
 

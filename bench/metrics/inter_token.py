@@ -2,6 +2,7 @@
 
 A sequence that gives a token in every step from a to b waited each of those steps' lengths once:
 only the ends of such unbroken runs are kept, and the gaps in between (preemptions) one by one.
+That is 8 bytes a step and 16 a request, for as long as an engine runs: percentiles are exact.
 """
 
 from __future__ import annotations

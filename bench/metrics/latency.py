@@ -38,8 +38,9 @@ def e2e_s(requests: pd.DataFrame) -> pd.Series[float]:
 
 
 def normalized_latency_s(requests: pd.DataFrame) -> pd.Series[float]:
-    """E2E / output tokens (Orca, section 6)."""
-    return e2e_s(requests) / requests["generated_tokens"]
+    """E2E / output tokens (Orca, section 6), for at least one."""
+    tokens = requests["generated_tokens"].where(requests["generated_tokens"] > 0)
+    return e2e_s(requests) / tokens
 
 
 LATENCIES: dict[str, Callable[[pd.DataFrame], pd.Series[float]]] = {

@@ -14,6 +14,9 @@ from bench.metrics.outcomes import ratio, request_counts, throughput
 from bench.metrics.recorder import Recorder
 from bench.metrics.status import Status
 
+TOO_LATE = 0.01
+"""Of the time of all steps: what they may end late by, before it is said."""
+
 
 def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float) -> dict[str, Any]:
     """All that traffic and memory gave, for summary.json; undefined is null."""
@@ -39,6 +42,8 @@ def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
             "max": recorder.batch_max or None,
         },
         "preemptions": engine.preemptions,
+        "late_steps": late_steps(engine),
+        "warnings": warnings(engine, recorder),
         "prefix_cache": prefix_cache(engine),
         "sharing": sharing(engine.account),
         "memory_bound": memory_bound(engine.account, simulated_s),
@@ -46,6 +51,27 @@ def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
         "incidents": engine.incidents.count,
         "simulated_s": simulated_s,
     }
+
+
+def late_steps(engine: Engine) -> dict[str, float | None] | None:
+    """Steps that took longer to compute than to model, on a wall clock: the modelled GPU is slower
+    by so much than it would be. `share` is of all steps; null where steps are measured."""
+    if engine.executor.measures:
+        return None
+    late = engine.late_steps
+    return {"share": ratio(late.count, engine.steps), "late_s": late.late_s}
+
+
+def warnings(engine: Engine, recorder: Recorder) -> list[str]:
+    """What makes the figures doubtful, a sentence each."""
+    late = engine.late_steps
+    if late.late_s <= TOO_LATE * recorder.busy_s:
+        return []
+    return [
+        f"{late.count} of {engine.steps} steps took longer to compute than to model, "
+        f"{late.late_s:.1f} s in {recorder.busy_s:.1f} s of steps: this machine is too slow for "
+        "time_scale; lower it."
+    ]
 
 
 def memory_bound(account: MemoryAccount, simulated_s: float) -> dict[str, float | None] | None:

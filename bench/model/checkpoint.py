@@ -14,20 +14,42 @@ from bench.model.decoder import Decoder
 from bench.model.shape import ModelShape
 from bench.model.weights import empty_decoder
 
+NEEDLESS = ("lm_head.weight", "rotary_emb.inv_freq")
+"""Also in some files: where it is tied to the embedding, and computed from config.json."""
+
 
 def load_decoder(shape: ModelShape, dtype: torch.dtype, device: str = "cpu") -> Decoder:
     """The checkpoint of `shape`. Raises SettingError."""
     assert shape.checkpoint is not None
     folder = Path(shape.checkpoint).expanduser()
-    tensors = dict(_tensors(folder))
+    tensors, taken = dict(_tensors(folder)), set[str]()
     decoder = empty_decoder(shape, dtype, device)
     with torch.no_grad():
         for name, parameter in decoder.named_parameters():
-            parts = [_take(tensors, part, folder) for part in _names(name, shape)]
+            names = _names(name, shape)
+            taken.update(names)
+            parts = [_take(tensors, part, folder) for part in names]
             whole = torch.cat(parts)
+            _check_shape(folder, name, whole, parameter, shape.vocab_size)
             # The vocabulary's rows are padded here; nobody looks at those beyond it.
             parameter.zero_()[: len(whole)].copy_(whole)
+    unused = sorted(name for name in tensors.keys() - taken if not name.endswith(NEEDLESS))
+    if unused:
+        raise SettingError(
+            f"model.checkpoint={folder} has tensors that are not computed ({unused[0]} and "
+            f"{len(unused) - 1} more): give a checkpoint of a plain Llama."
+        )
     return decoder
+
+
+def _check_shape(folder: Path, name: str, found: Tensor, wanted: Tensor, vocab_size: int) -> None:
+    """Rows of the vocabulary may be fewer than ours, which are padded."""
+    rows = vocab_size if name.startswith(("embed_tokens", "lm_head")) else len(wanted)
+    if tuple(found.shape) != (rows, *wanted.shape[1:]):
+        raise SettingError(
+            f"model.checkpoint={folder}: {name} has shape {tuple(found.shape)} in its files and "
+            f"{(rows, *wanted.shape[1:])} by its config.json: fetch both again."
+        )
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:

@@ -11,11 +11,18 @@ from bench.model.shape import ModelShape
 
 ARCHITECTURE = "LlamaForCausalLM"
 _SETTING = "model.checkpoint"
+COMPUTED: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu", "swish"),
+    "attention_bias": (False, None),
+    "mlp_bias": (False, None),
+}
+"""What the decoder does, by config.json's keys; the first value is also the default."""
 
 
 def checkpoint_shape(folder: str) -> ModelShape:
     """The shape that a checkpoint's config.json gives. Raises SettingError."""
     config = _read_config(Path(folder).expanduser())
+    _check_computed(folder, config)
     heads = config["num_attention_heads"]
     return ModelShape(
         name=Path(folder).name,
@@ -48,6 +55,17 @@ def _read_config(folder: Path) -> dict[str, Any]:
             "be computed: give a Llama checkpoint."
         )
     return dict(config)
+
+
+def _check_computed(folder: str, config: dict[str, Any]) -> None:
+    """Raises SettingError for what the decoder does in another way."""
+    for name, computed in COMPUTED.items():
+        found = config.get(name, computed[0])
+        if found not in computed:
+            raise SettingError(
+                f"{_SETTING}={folder} has {name}={found}, and only {name}={computed[0]} is "
+                "computed: give another Llama checkpoint."
+            )
 
 
 def _rope_theta(folder: str, config: dict[str, Any]) -> float:

@@ -19,6 +19,20 @@ from bench.model.shape import OPT_POSITION_OFFSET, ModelShape
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
+class Linear(nn.Linear):
+    """Without first weights: those of a decoder are always set, and drawing some takes longer."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Embedding(nn.Embedding):
+    """Likewise."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
 class RMSNorm(nn.Module):
     """Root-mean-square norm (Zhang and Sennrich, 2019), computed in fp32 as checkpoints expect."""
 
@@ -44,8 +58,8 @@ class Attention(nn.Module):
         self.head_dim = shape.head_dim
         qkv_proj, o_proj, *_ = shape.linear_layers(tensor_parallel)
         self.rotary = not shape.learned_positions
-        self.qkv_proj = nn.Linear(qkv_proj.inputs, qkv_proj.outputs, bias=shape.biases)
-        self.o_proj = nn.Linear(o_proj.inputs, o_proj.outputs, bias=shape.biases)
+        self.qkv_proj = Linear(qkv_proj.inputs, qkv_proj.outputs, bias=shape.biases)
+        self.o_proj = Linear(o_proj.inputs, o_proj.outputs, bias=shape.biases)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         qkv = self.qkv_proj(x).view(len(x), -1, self.head_dim)
@@ -69,8 +83,8 @@ class FeedForward(nn.Module):
         super().__init__()
         _, _, up, down = shape.linear_layers(tensor_parallel)
         self.gated = shape.gated_mlp
-        self.up_proj = nn.Linear(up.inputs, up.outputs, bias=shape.biases)
-        self.down_proj = nn.Linear(down.inputs, down.outputs, bias=shape.biases)
+        self.up_proj = Linear(up.inputs, up.outputs, bias=shape.biases)
+        self.down_proj = Linear(down.inputs, down.outputs, bias=shape.biases)
 
     def forward(self, x: Tensor) -> Tensor:
         up = self.up_proj(x)
@@ -102,17 +116,15 @@ class Decoder(nn.Module):
         super().__init__()
         vocab_rows = shape.vocab_rows(tensor_parallel)
         self.vocab_size = shape.vocab_size
-        self.embed_tokens = nn.Embedding(vocab_rows, shape.hidden_size)
+        self.embed_tokens = Embedding(vocab_rows, shape.hidden_size)
         self.embed_positions = (
-            nn.Embedding(shape.position_rows, shape.hidden_size)
-            if shape.learned_positions
-            else None
+            Embedding(shape.position_rows, shape.hidden_size) if shape.learned_positions else None
         )
         self.layers = nn.ModuleList(
             DecoderLayer(shape, layer, tensor_parallel) for layer in range(layers)
         )
         self.norm = _norm(shape)
-        self.lm_head = nn.Linear(shape.hidden_size, vocab_rows, bias=False)
+        self.lm_head = Linear(shape.hidden_size, vocab_rows, bias=False)
         table = shape.max_model_len, 1, shape.head_dim // 2
         self.cos = nn.Buffer(torch.empty(table))
         self.sin = nn.Buffer(torch.empty(table))

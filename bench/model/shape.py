@@ -74,6 +74,10 @@ class ModelShape:
                 f"model.kv_heads={self.kv_heads} must divide model.heads={self.heads}: each KV "
                 "head serves a whole number of query heads."
             )
+        if self.head_dim % 2 and not self.learned_positions:
+            raise SettingError(
+                f"model.head_dim={self.head_dim} must be even: rotary positions turn pairs."
+            )
         self.check_tensor_parallel(self.tensor_parallel)
 
     def check_tensor_parallel(self, tensor_parallel: int) -> None:

@@ -53,9 +53,8 @@ def random_decoder(
 
 def empty_decoder(shape: ModelShape, dtype: torch.dtype, device: str) -> Decoder:
     """A decoder whose weights are still to be set: all else is there."""
-    with torch.device("meta"), default_dtype(dtype):  # nothing is made only to be overwritten
+    with torch.device(device), default_dtype(dtype):
         decoder = Decoder(shape, shape.layers, tensor_parallel=1)
-    decoder.to_empty(device=device)
     if shape.tied_embeddings:
         decoder.lm_head.weight = decoder.embed_tokens.weight
     _set_positions(decoder, shape)

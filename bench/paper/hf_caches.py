@@ -107,6 +107,10 @@ class HfCaches:
         return draw(rows)
 
 
+OWN = ("backend.", "engine.")
+"""Settings that panels are made of."""
+
+
 def _compose(task: Task) -> tuple[dict[str, Any], Config]:
     """The experiment of all jobs. Raises SettingError."""
     if find_spec("transformers") is None:
@@ -114,6 +118,9 @@ def _compose(task: Task) -> tuple[dict[str, Any], Config]:
             "figure hf_caches runs Hugging Face's Llama, and transformers is not installed: "
             "`pip install 'transformers>=4.56'`."
         )
+    own = next((each for each in task.overrides if each.lstrip("+~").startswith(OWN)), None)
+    if own is not None:
+        raise SettingError(f"{own}: figure hf_caches sets backend and engine itself: leave it out.")
     asked = [*DEFAULTS, *SETUP, *task.overrides, f"out={task.folder}"]
     (cell,), _ = compose_cells(asked, task.command)
     config = from_container(cell.config)
@@ -127,7 +134,8 @@ def _check(config: Config, device: str) -> None:
         raise SettingError(f"device={config.device}: figure hf_caches is of the virtual GPU alone.")
     if config.model.learned_positions or config.tensor_parallel > 1:
         raise SettingError(
-            f"model={config.model.name} on {config.tensor_parallel} GPUs is no Llama on one: "
+            f"model={config.model.name}, tensor_parallel={config.tensor_parallel} is no Llama on "
+            "one GPU: "
             "choose one such as llama2_7b, with tensor_parallel=1."
         )
     if config.weight_dtype not in DTYPES or config.kv_dtype != config.weight_dtype:

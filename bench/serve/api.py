@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bench.serve.channel import OWN_IDS
 from bench.serve.chat_prompt import chat_prompt
 from bench.serve.fields import Fields, checked_text
 from bench.serve.openai_errors import ApiError, shown, wrong
@@ -17,6 +18,7 @@ from bench.serve.unsupported import refuse_unsupported
 
 COMPLETION_TOKENS = 16  # OpenAI's default of max_tokens
 MOST_PROMPTS, MOST_ANSWERS, MOST_STOPS, MOST_STOP_CHARACTERS = 256, 128, 4, 256
+MOST_NAME_CHARACTERS = 256
 HOTTEST = 2.0
 _SEEDS = 1 << 63
 
@@ -73,7 +75,7 @@ def completion_wanted(body: Mapping[str, Any], served: Served) -> Wanted:
 def chat_wanted(body: Mapping[str, Any], served: Served) -> Wanted:
     """Of /v1/chat/completions: an answer may be as long as the model's context has room."""
     fields = _begin(body, served)
-    prompts = [served.tokenizer.encode(chat_prompt(fields.raw("messages")))]
+    prompts = [_encode(chat_prompt(fields.raw("messages")), "messages", served)]
     new, old = (
         fields.whole(name, 1, served.max_model_len)
         for name in ("max_completion_tokens", "max_tokens")
@@ -134,7 +136,7 @@ def _prompts(value: Any, served: Served) -> list[list[int]]:
 
 def _prompt(value: Any, place: str, served: Served) -> list[int]:
     if isinstance(value, str):
-        return served.tokenizer.encode(checked_text(value, place))
+        return _encode(checked_text(value, place), place, served)
     if isinstance(value, list) and all(type(each) is int for each in value):
         return value
     raise wrong(
@@ -144,17 +146,23 @@ def _prompt(value: Any, place: str, served: Served) -> list[int]:
     )
 
 
+def _encode(text: str, place: str, served: Served) -> list[int]:
+    """Text that is longer than any that could fit is not looked at."""
+    most = served.tokenizer.most_characters
+    if most is not None and len(text) > most * served.max_model_len:
+        raise wrong(
+            place,
+            f"this model's maximum context length is {served.max_model_len} tokens, and a prompt "
+            f"of {len(text)} characters is longer: shorten it.",
+            "context_length_exceeded",
+        )
+    return served.tokenizer.encode(text)
+
+
 def _check_prompts(prompts: list[list[int]], max_tokens: int, served: Served) -> None:
     for prompt in prompts:
         if not prompt:
             raise wrong("prompt", "the prompt is empty: send at least one token.")
-        if not 0 <= min(prompt) <= max(prompt) < served.vocab_size:
-            outside = next(each for each in prompt if not 0 <= each < served.vocab_size)
-            raise wrong(
-                "prompt",
-                f"the prompt has token id {shown(outside)}: {served.name} has ids from 0 to "
-                f"{served.vocab_size - 1}.",
-            )
         if len(prompt) + max_tokens > served.max_model_len:
             raise wrong(
                 "prompt",
@@ -162,6 +170,13 @@ def _check_prompts(prompts: list[list[int]], max_tokens: int, served: Served) ->
                 f"{len(prompt)} in the prompt and {max_tokens} in the answer were asked for: "
                 "shorten one of them.",
                 "context_length_exceeded",
+            )
+        if not 0 <= min(prompt) <= max(prompt) < served.vocab_size:
+            outside = next(each for each in prompt if not 0 <= each < served.vocab_size)
+            raise wrong(
+                "prompt",
+                f"the prompt has token id {shown(outside)}: {served.name} has ids from 0 to "
+                f"{served.vocab_size - 1}.",
             )
 
 
@@ -183,13 +198,21 @@ def _stops(value: Any) -> tuple[str, ...]:
 
 def _told(fields: Fields, max_tokens: int) -> Told:
     told = fields.object("fragbench")
-    salt = fields.text("cache_salt") or ""
+    salt = _name(fields, "cache_salt")
     if told is None:
         return Told(cache_salt=salt)
     told.known_only("request_id", "output_tokens", "kind", "cache_salt")
     return Told(
-        request_id=told.whole("request_id", 0, _SEEDS - 1),
+        request_id=told.whole("request_id", 0, OWN_IDS - 1),
         output_tokens=told.whole("output_tokens", 1, max_tokens),
-        kind=told.text("kind") or "",
-        cache_salt=told.text("cache_salt") or salt,
+        kind=_name(told, "kind"),
+        cache_salt=_name(told, "cache_salt") or salt,
     )
+
+
+def _name(fields: Fields, name: str) -> str:
+    """A word that is kept with the request."""
+    word = fields.text(name) or ""
+    if len(word) > MOST_NAME_CHARACTERS:
+        raise fields.wrong(name, f"a string of up to {MOST_NAME_CHARACTERS} characters")
+    return word

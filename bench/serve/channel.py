@@ -13,6 +13,9 @@ from typing import Any, Literal
 LINE_LIMIT = 64 << 20
 """Bytes of the longest message: a prompt of a few million tokens."""
 
+OWN_IDS = 1 << 40
+"""Where the numbers of requests start that no load generator gave one."""
+
 Reason = Literal["disconnect", "timeout", "shutdown", "stop"]
 """Why a request ends before its last token. `stop` (a stop word, an end-of-sequence token)
 completes it; the others cancel it."""
@@ -41,10 +44,11 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """To the engine: the request ends now."""
+    """To the engine: the request ends now, which is `at_s`."""
 
     id: int
     reason: Reason
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +74,20 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """From the engine: at `at_s` the request got a token in each of its answers."""
+    """From the engine: at `at_s` the request got a token in each of its answers. `resumed`: its
+    reader kept it waiting since the token before."""
 
     id: int
     at_s: float
     token_ids: list[int]
+    resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """From the engine: the request holds no memory since `at_s`. `status` is a
-    bench.engine.sequence.Status; `cause` says why it failed or was rejected."""
+    bench.metrics.status.Status; `cause` says why it failed or was rejected, or why the engine
+    ended. `admitted_s` is when it left the queue first, None if it never did."""
 
     id: int
     at_s: float
@@ -88,6 +95,7 @@ class Ended:
     cause: str | None
     generated: int
     cached_tokens: int
+    admitted_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ class CheckpointTokenizer:
     """Prompts get the special tokens that the file says (such as a first <s>); answers are shown
     without special tokens. Raises SettingError."""
 
+    most_characters: int | None = None  # some are dropped before the text is cut into tokens
+
     def __init__(self, path: Path) -> None:
         self._tokenizer = _load(path)
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from bench.cells import Cell, cell_environment
 from bench.config import from_container
 from bench.errors import SettingError
 from bench.experiment import compose_cells, parse_options
+from bench.serve import event_loop
 from bench.serve.api import Served
 from bench.serve.app import App
 from bench.serve.engine_client import EngineClient
@@ -21,13 +22,13 @@ from bench.serve.listener import Listener, address, bind
 from bench.serve.service import Service
 from bench.serve.settings import KEY_VARIABLE, ServeSettings, api_key
 from bench.serve.tokenizer import end_of_sequence_ids, make_tokenizer
+from bench.setting_files import SECRET
 
 FAILED = 1
 SETTLE_S = 5.0
 CLOSE_S, STOP_S = 1.0, 30.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 OWN = tuple(field.name for field in fields(ServeSettings))
-SECRET = "api_key"
 
 USAGE = f"""\
 usage: fragbench serve [group=option ...] [key=value ...]
@@ -50,13 +51,12 @@ def main(argv: list[str]) -> int:
     if parse_options("serve", argv).help:
         print(USAGE, end="")
         return 0
-    command = ["fragbench", "serve", *(hidden(argument) for argument in argv)]
-    cells, _ = compose_cells([own(argument) for argument in argv], command)
+    cells, _ = compose_cells([own(argument) for argument in argv], ["fragbench", "serve", *argv])
     if not cells:  # something was shown
         return 0
     if len(cells) > 1:
         raise SettingError("fragbench serve serves one engine: give one value for each setting.")
-    return _run(serve_cell(cells[0]))
+    return event_loop.run(serve_cell(cells[0]))
 
 
 def own(argument: str) -> str:
@@ -65,15 +65,10 @@ def own(argument: str) -> str:
     return f"serve.{argument}" if key in OWN else argument
 
 
-def hidden(argument: str) -> str:
-    """An argument as results may show it."""
-    key, equals, _ = argument.partition("=")
-    return f"{key}=***" if equals and key.endswith(SECRET) else argument
-
-
 async def serve_cell(cell: Cell, say: Callable[[str], None] = print) -> int:
     """Serves a checked cell; `say` hears once, when it listens. Raises SettingError."""
     config = from_container(cell.config)
+    key = api_key(config.serve)
     settings, checkpoint = config.serve, config.model.checkpoint
     tokenizer = make_tokenizer(settings.tokenizer, checkpoint, config.model.vocab_size)
     computes = cell.device != "virtual"  # else an end-of-sequence id is only a number
@@ -84,8 +79,8 @@ async def serve_cell(cell: Cell, say: Callable[[str], None] = print) -> int:
             name = settings.served_model_name or config.model.name
             facts = engine.facts
             served = Served(name, facts["vocab_size"], facts["max_model_len"], tokenizer)
-            listener = Listener(App(service := Service(engine, settings, served, eos_ids),
-                                    api_key(settings)))  # fmt: skip
+            service = Service(engine, settings, served, eos_ids)
+            listener = Listener(App(service, key))
             await listener.start(listening)
             say(f"fragbench serves {facts['backend']} ({name}, device={cell.device}) on "
                 f"{address(listening)}")  # fmt: skip
@@ -142,15 +137,3 @@ def _payload(cell: Cell) -> dict[str, Any]:
         "device": cell.device,
         "command": cell.command,
     }
-
-
-def _run(serving: Coroutine[Any, Any, int]) -> int:
-    """On uvloop where it is installed."""
-    try:
-        import uvloop  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        factory = None
-    else:
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(serving)

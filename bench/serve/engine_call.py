@@ -22,7 +22,8 @@ class EngineCall:
     """A request of the engine with its `answers`, one a branch.
 
     `ended` is None until the engine has said that it holds no memory any more. Times are seconds
-    of the machine's monotonic clock.
+    of the machine's monotonic clock; `paused_s` is the length of the `pauses` gaps between tokens
+    in which its reader was behind.
     """
 
     def __init__(
@@ -38,6 +39,8 @@ class EngineCall:
         self.received_s = received_s
         self.first_token_s: float | None = None
         self.last_token_s: float | None = None
+        self.paused_s = 0.0
+        self.pauses = 0
         self.cancelled_s: float | None = None
         self.reason: Reason | None = None
         self.ended: Ended | None = None
@@ -78,12 +81,16 @@ class EngineCall:
         return [Piece(answer, None, answer.end()) for answer in unended] or None
 
     def _take(self, message: Tokens) -> list[Piece]:
-        self._metrics.tokens_came(self, message.at_s, len(message.token_ids))
-        self.last_token_s = message.at_s
-        if self.first_token_s is None:
-            self.first_token_s = message.at_s
-        return [
+        pieces = [
             Piece(answer, token_id, answer.push(token_id))
             for answer, token_id in zip(self.answers, message.token_ids, strict=True)
             if answer.finish_reason is None
         ]
+        self._metrics.tokens_came(self, message.at_s, len(pieces), message.resumed)
+        if message.resumed and self.last_token_s is not None:
+            self.paused_s += message.at_s - self.last_token_s
+            self.pauses += 1
+        self.last_token_s = message.at_s
+        if self.first_token_s is None:
+            self.first_token_s = message.at_s
+        return pieces

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import shutil
 import tempfile
 import threading
+import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +19,7 @@ from bench.device.launcher import DeviceKind, Finished, Job, Launcher
 from bench.errors import SettingError
 from bench.serve.channel import (
     LINE_LIMIT,
+    OWN_IDS,
     Ask,
     Cancel,
     Ended,
@@ -29,11 +33,12 @@ from bench.serve.channel import (
     decode,
     encode,
 )
+from bench.serve.numbers import Numbers
 
-OWN_IDS = 1 << 40
-"""Where the numbers of requests start that no load generator gave one."""
-
+JOB = "bench.serve.engine_process:run"
 TICK_S = 0.1
+LAST_WORDS_S = 5.0
+LOG = "run.log"
 
 
 class Stream:
@@ -64,7 +69,7 @@ class Stream:
         """Ends the request now, unless it has ended; Ended still comes."""
         if self.ended is None and not self._cancelled:
             self._cancelled = True
-            self._engine.send(Cancel(self.id, reason))
+            self._engine.send(Cancel(self.id, reason, time.monotonic()))
 
     def tell(self, message: Tokens | Ended) -> None:
         """The engine said something."""
@@ -85,13 +90,14 @@ class EngineClient:
         self.stats: dict[str, float | None] = {}
         self._kill = threading.Event()
         self._streams: dict[int, Stream] = {}
-        self._used: set[int] = set()
+        self._taken = Numbers()
         self._own_ids = itertools.count(OWN_IDS)
         self._loop = asyncio.get_running_loop()
         self._ready = self._loop.create_future()
         self._finished: asyncio.Future[Finished] = self._loop.create_future()
         self.died: asyncio.Future[str] = self._loop.create_future()
         self._writer: asyncio.StreamWriter | None = None
+        self._log: Path | None = None
         self._hung_up = asyncio.Event()
 
     @classmethod
@@ -109,12 +115,14 @@ class EngineClient:
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fragbench-serve-")
         path = str(Path(self._folder.name) / "engine.sock")
+        self._out, self._log = Path(payload["out"]), Path(self._folder.name) / LOG
         self._server = await asyncio.start_unix_server(self._on_connection, path, limit=LINE_LIMIT)
         threads = max(1, (os.cpu_count() or 1) - 1) if device == "cpu" else 1  # one core for HTTP
         job = Job(
-            "bench.serve.engine_process:run",
+            JOB,
             {**payload, "socket": path},
             environment,
+            log=self._log,
             threads=threads,
         )
         self._thread = threading.Thread(target=self._watch, args=(device, job), daemon=True)
@@ -127,37 +135,54 @@ class EngineClient:
 
     def _watch(self, device: DeviceKind, job: Job) -> None:
         """A launcher belongs to one thread: this one, for the engine's life."""
+        try:
+            finished = self._launch(device, job)
+        except SettingError as error:
+            finished = Finished(0, "user_error", cause=str(error))
+        except Exception as error:  # whoever waits for the engine hears of everything
+            trace = traceback.format_exc()
+            finished = Finished(
+                0, "crashed", cause=f"it could not be run: {error}", traceback=trace
+            )
+        self._loop.call_soon_threadsafe(self._on_finished, finished)
+
+    def _launch(self, device: DeviceKind, job: Job) -> Finished:
         with Launcher(device, modules=("torch", "bench.serve.engine_process")) as launcher:
             number = launcher.submit(job)
             while True:
                 for event in launcher.wait(timeout=TICK_S):
                     if isinstance(event, Finished):
-                        self._loop.call_soon_threadsafe(self._on_finished, event)
-                        return
+                        return event
                 if self._kill.is_set():
                     self._kill.clear()
                     launcher.terminate(number, grace_s=TICK_S)
 
     def _on_finished(self, finished: Finished) -> None:
-        if not self._finished.done():
-            self._finished.set_result(finished)
+        self._ending = asyncio.ensure_future(self._end(finished))
+
+    async def _end(self, finished: Finished) -> None:
+        """The engine's process is gone; what it said last may still be on its way."""
+        if self._writer is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hung_up.wait(), LAST_WORDS_S)
         cause = finished.cause or finished.status
-        if not self.died.done():
-            self.died.set_result(cause)
-        for stream in list(self._streams.values()):
-            if stream.ended is None:
-                stream.tell(Ended(stream.id, 0.0, "failed", f"the engine ended: {cause}", 0, 0))
+        self.died.set_result(cause)
+        self._finished.set_result(finished)
+        for stream in self._streams.values():
+            stream.tell(Ended(stream.id, 0.0, "failed", f"the engine ended: {cause}", 0, 0))
         self._streams.clear()
 
     async def _on_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._writer = writer
-        with suppress(ConnectionError):
-            while line := await reader.readline():
-                self._on_message(decode(line))
-        writer.close()
-        self._hung_up.set()
+        try:
+            with suppress(ConnectionError):
+                while line := await reader.readline():
+                    self._on_message(decode(line))
+        finally:
+            writer.close()
+            self._hung_up.set()
 
     def _on_message(self, message: Ready | Tokens | Ended | Stats) -> None:
         match message:
@@ -167,9 +192,11 @@ class EngineClient:
             case Stats():
                 self.stats = message.values
             case Tokens():
-                self._streams[message.id].tell(message)
+                if message.id in self._streams:  # else its end was told when the engine died
+                    self._streams[message.id].tell(message)
             case Ended():
-                self._streams.pop(message.id).tell(message)
+                if message.id in self._streams:
+                    self._streams.pop(message.id).tell(message)
 
     @property
     def running(self) -> int:
@@ -191,13 +218,12 @@ class EngineClient:
         cache_salt: str = "",
         buffer_tokens: int | None = None,
     ) -> Stream:
-        """Asks for an answer (bench.serve.channel.Ask). A `request_id` becomes the stream's id
-        unless it was used before."""
+        """Asks for an answer (bench.serve.channel.Ask). A `request_id`, below OWN_IDS, becomes the
+        stream's id unless it was used before."""
+        assert request_id is None or 0 <= request_id < OWN_IDS, request_id
         number = request_id
-        if number is None or number in self._used:
+        if number is None or not self._taken.take(number):
             number = next(self._own_ids)
-        else:
-            self._used.add(number)
         stream = self._streams[number] = Stream(self, number, buffer_tokens)
         self.send(
             Ask(
@@ -232,7 +258,15 @@ class EngineClient:
 
     async def _release(self) -> None:
         if self._writer is not None:
+            self._writer.close()
             await self._hung_up.wait()
         self._server.close()
         await asyncio.to_thread(self._thread.join)
+        self._keep_log()
         self._folder.cleanup()
+
+    def _keep_log(self) -> None:
+        """What the engine's process printed, beside the run's files if it wrote any."""
+        if self._log is not None and self._log.exists() and self._out.is_dir():
+            with self._log.open("rb") as printed, (self._out / LOG).open("ab") as kept:
+                shutil.copyfileobj(printed, kept)

@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,9 @@ from bench.serve.stand_in import StandInAnswers
 from workloads.base import Request
 
 STATS_INTERVAL_S = 0.2
+CLOSE_S = 5.0
+"""That the HTTP process has for taking what was said last."""
+
 PIECE_BYTES = 1 << 20
 
 
@@ -41,7 +45,8 @@ def run(payload: dict[str, Any]) -> None:
     """Serves what comes over the socket `payload["socket"]` until it is told to stop, and leaves a
     run's files.
 
-    Raises SettingError or BackendError before it says that it is ready.
+    Raises SettingError or BackendError before it says that it is ready, and ServedError if it could
+    not go on.
     """
     started = time.monotonic()
     config = from_container(payload["config"])
@@ -54,6 +59,13 @@ def run(payload: dict[str, Any]) -> None:
         traffic = Connection(connection, clock, served, answers)
         traffic.say(Ready(served.facts | _limits(config, served.engine)))
         served.go(partial(drive, traffic=traffic, clock=clock))
+        traffic.close()
+    if served.facts["status"] == "failed":
+        raise ServedError(served.facts["cause"])
+
+
+class ServedError(RuntimeError):
+    """The engine could not go on; its files say so."""
 
 
 def _limits(config: Config, engine: Engine) -> dict[str, Any]:
@@ -86,6 +98,9 @@ class Connection:
         self._sequences: dict[int, Sequence] = {}
         self._told: list[FromEngine] = []
         self._stats_at_s = 0.0
+        self._at_once = served.engine.answers_at_once
+        self._held: dict[int, list[list[int]]] = {}  # tokens of answers that come at once
+        self._resumed: set[int] = set()
         served.engine.on_token = self._on_token
         served.listen(self._on_end)
 
@@ -117,9 +132,12 @@ class Connection:
         self._received += map(decode, self._lines.feed(piece))
 
     def act(self, engine: Engine, now: float) -> None:
-        self.wait(0.0)  # what came while a step was computed
         received, self._received = self._received, []
-        for message in received:
+        now_s = self._clock.monotonic(now)
+        for index, message in enumerate(received):
+            if isinstance(message, Ask | Cancel) and _came_s(message) > now_s:
+                self._received = received[index:]  # all later ones came later
+                break
             match message:
                 case Ask():
                     self._add(engine, message)
@@ -128,6 +146,8 @@ class Connection:
                 case Pause():
                     if message.id in self._sequences:
                         self._sequences[message.id].paused = message.paused
+                        if message.paused:
+                            self._resumed.add(message.id)
                 case Stop():
                     self.over = True
                     for sequence in list(self._sequences.values()):
@@ -163,16 +183,34 @@ class Connection:
 
     def _on_token(self, sequence: Sequence, token_ids: list[int] | None) -> None:
         assert token_ids is not None, "a server's tokens have ids"
+        if self._at_once:
+            self._held.setdefault(sequence.id, []).append(token_ids)
+            return
         at_s = self._clock.monotonic(sequence.last_token_s or 0.0)
-        self._told.append(Tokens(sequence.id, at_s, token_ids))
+        resumed = sequence.id in self._resumed
+        self._resumed.discard(sequence.id)
+        self._told.append(Tokens(sequence.id, at_s, token_ids, resumed))
 
     def _on_end(self, sequence: Sequence, status: Status, cause: str | None, end_s: float) -> None:
         self._sequences.pop(sequence.id, None)
+        self._resumed.discard(sequence.id)
         self._answers.forget(sequence)
         at_s = self._clock.monotonic(end_s)
+        held = self._held.pop(sequence.id, [])
+        if status is Status.COMPLETED:
+            self._told += (Tokens(sequence.id, at_s, token_ids) for token_ids in held)
+        if status is Status.UNFINISHED:
+            cause = self._served.facts["cause"]
+        admitted_s = sequence.admitted_s
         self._told.append(
             Ended(
-                sequence.id, at_s, status.value, cause, sequence.generated, sequence.cached_tokens
+                sequence.id,
+                at_s,
+                status.value,
+                cause,
+                sequence.generated,
+                sequence.cached_tokens,
+                None if admitted_s is None else self._clock.monotonic(admitted_s),
             )
         )
 
@@ -189,6 +227,13 @@ class Connection:
         """Sends a message when the socket takes it."""
         self._unsent += encode(message)
 
+    def close(self) -> None:
+        """Sends all that is left; who does not take it is gone or hangs."""
+        self.tell(self._clock.now())
+        self._socket.settimeout(CLOSE_S)
+        with suppress(OSError):
+            self._socket.sendall(self._unsent)
+
     def _flush(self) -> None:
         try:
             sent = self._socket.send(self._unsent) if self._unsent else 0
@@ -197,3 +242,7 @@ class Connection:
         except ConnectionError:
             sent = len(self._unsent)
         del self._unsent[:sent]
+
+
+def _came_s(message: Ask | Cancel) -> float:
+    return message.received_s if isinstance(message, Ask) else message.at_s

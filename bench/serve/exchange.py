@@ -99,6 +99,6 @@ def check_end(call: EngineCall) -> None:
         )
     if call.reason == "timeout":
         raise ApiError(504, "the request took longer than the server allows.", code="timeout")
-    if ended.status == "failed":
+    if ended.status == "failed" or (ended.status == "unfinished" and ended.cause):
         raise ApiError(500, f"the request failed: {ended.cause}.", code="engine_failed")
     raise unavailable("the server is shutting down.")

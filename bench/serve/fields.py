@@ -24,7 +24,7 @@ class Fields:
         """A whole number in a range."""
         value = self.raw(name)
         if value is not None and (type(value) is not int or not least <= value <= most):
-            raise self._wrong(name, f"a whole number from {least} to {most}")
+            raise self.wrong(name, f"a whole number from {least} to {most}")
         return value
 
     def number(self, name: str, least: float, most: float) -> float | None:
@@ -33,14 +33,14 @@ class Fields:
         if value is None:
             return None
         if type(value) not in (int, float) or not least <= value <= most:
-            raise self._wrong(name, f"a number from {least:g} to {most:g}")
+            raise self.wrong(name, f"a number from {least:g} to {most:g}")
         return float(value)
 
     def flag(self, name: str) -> bool:
         """True or false; false if absent."""
         value = self.raw(name)
         if value is not None and not isinstance(value, bool):
-            raise self._wrong(name, "true or false")
+            raise self.wrong(name, "true or false")
         return bool(value)
 
     def text(self, name: str) -> str | None:
@@ -49,23 +49,24 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise self._wrong(name, "a string")
+            raise self.wrong(name, "a string")
         return checked_text(value, self._place + name)
 
     def object(self, name: str) -> Fields | None:
         """An object within."""
         value = self.raw(name)
         if value is not None and not isinstance(value, dict):
-            raise self._wrong(name, "an object")
+            raise self.wrong(name, "an object")
         return None if value is None else Fields(value, f"{self._place}{name}.")
 
     def known_only(self, *names: str) -> None:
         """Refuses a field that is none of these."""
         unknown = next((name for name in self._values if name not in names), None)
         if unknown is not None:
-            raise self._wrong(unknown, f"left out: known are {', '.join(names)}")
+            raise self.wrong(unknown, f"left out: known are {', '.join(names)}")
 
-    def _wrong(self, name: str, allowed: str) -> ApiError:
+    def wrong(self, name: str, allowed: str) -> ApiError:
+        """The refusal of a value."""
         place = self._place + name[:40]
         value = shown(self.raw(name))
         return wrong(place, f"{place}={value} cannot be used: it is to be {allowed}.")

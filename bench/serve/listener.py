@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 
 from aiohttp import web
 
 from bench.errors import SettingError
+from bench.open_files import allow_many_connections
 from bench.serve.app import App, Connection
 
 BACKLOG = 4096
@@ -29,11 +29,13 @@ def bind(host: str, port: int) -> socket.socket:
     """A listening socket. Raises SettingError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
+        socket.getaddrinfo(host, port, family)
         listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: what no host is called
+        why = getattr(error, "strerror", None) or error
         raise SettingError(
-            f"serve.host={host} serve.port={port} cannot be listened on: "
-            f"{error.strerror or error}; choose another port, or port=0 for a free one."
+            f"serve.host={host} serve.port={port} cannot be listened on: {why}; choose another "
+            "port, or port=0 for a free one."
         ) from error
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     return listening
@@ -43,12 +45,6 @@ def address(listening: socket.socket) -> str:
     """Its URL."""
     host, port, *_ = listening.getsockname()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _allow_many_connections() -> None:
-    """Raises this process's limit of open files, one a connection, as far as it may."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _Connection(Connection):
@@ -67,7 +63,7 @@ class Listener:
 
     async def start(self, listening: socket.socket) -> None:
         """Takes connections from now on."""
-        _allow_many_connections()
+        allow_many_connections()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connect, sock=listening, backlog=BACKLOG)
 

@@ -1,7 +1,8 @@
 """/metrics: vLLM's names where the meaning is vLLM's, `fragbench:` before the rest.
 
 vLLM's names and buckets are those of its V1 engine (vllm/v1/metrics/loggers.py). Latencies are
-taken from the engine's own times of tokens, so that a slow reader does not change them.
+taken from the engine's own times of tokens. Gaps between tokens in which a sequence stood still
+because its reader was behind are left out of what is a token's; those of a whole request have them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class Call(Protocol):
     @property
     def last_token_s(self) -> float | None: ...
     @property
+    def paused_s(self) -> float: ...
+    @property
+    def pauses(self) -> int: ...
+    @property
     def cancelled_s(self) -> float | None: ...
     @property
     def reason(self) -> Reason | None: ...
@@ -65,6 +70,12 @@ class ServerMetrics:
                                     "From arrival to end of a completed request.")  # fmt: skip
         self._decode = self._histogram("vllm:request_decode_time_seconds", E2E_BUCKETS,
                                        "From first to last token.")  # fmt: skip
+        self._queue = self._histogram("vllm:request_queue_time_seconds", E2E_BUCKETS,
+                                      "From arrival to admission.")  # fmt: skip
+        self._prefill = self._histogram("vllm:request_prefill_time_seconds", E2E_BUCKETS,
+                                        "From admission to the first token.")  # fmt: skip
+        self._inference = self._histogram("vllm:request_inference_time_seconds", E2E_BUCKETS,
+                                          "From admission to the last token.")  # fmt: skip
         longest = facts["max_model_len"]
         self._prompt_lengths = self._histogram(
             "vllm:request_prompt_tokens", one_two_five(longest), "Prompt tokens of a request."
@@ -73,7 +84,7 @@ class ServerMetrics:
             "vllm:request_generation_tokens", one_two_five(longest), "Tokens of its longest answer."
         )
         self._prompt_tokens = self._counter("vllm:prompt_tokens", "Prompt tokens prefilled.")
-        self._generated = self._counter("vllm:generation_tokens", "Tokens generated.")
+        self._generated = self._counter("vllm:generation_tokens", "Tokens of answers.")
         self._success = Counter(
             "vllm:request_success", "Requests that ended, by how.",
             (*_LABELS, "finished_reason"), registry=self.registry,
@@ -97,24 +108,26 @@ class ServerMetrics:
         info = Gauge("fragbench:info", "What is served.", names, registry=self.registry)
         info.labels(*(str(facts.get(name)) for name in names)).set(1)
 
-    def tokens_came(self, call: Call, at_s: float, tokens: int) -> None:
-        """A step gave `call` a token in each of its `tokens` answers; its times are still those of
-        the step before."""
+    def tokens_came(self, call: Call, at_s: float, tokens: int, resumed: bool) -> None:
+        """A step gave `call` a token in `tokens` answers that had not ended; its times are still
+        those of the step before. `resumed`: its reader kept it waiting since. Tokens that come at
+        once (static batches) have no gap between them."""
         self._generated.inc(tokens)
         if call.last_token_s is None:
             self._ttft.observe(at_s - call.received_s)
             self._prompt_tokens.inc(call.prompt_tokens)
         else:
             gap_s = at_s - call.last_token_s
-            self._itl.observe(gap_s)
-            self._older_itl.observe(gap_s)
+            if gap_s > 0 and not resumed:
+                self._itl.observe(gap_s)
+                self._older_itl.observe(gap_s)
 
     def call_ended(self, call: Call) -> None:
         """The engine holds no memory of `call` any more."""
         ended = call.ended
         assert ended is not None
         self._ends.labels(ended.status, call.reason or "").inc()
-        if call.cancelled_s is not None:
+        if ended.status == "cancelled" and call.cancelled_s is not None:
             assert call.reason is not None
             self._free.labels(call.reason).observe(max(0.0, ended.at_s - call.cancelled_s))
         if ended.status == "completed":
@@ -129,10 +142,17 @@ class ServerMetrics:
         self._prompt_lengths.observe(call.prompt_tokens)
         self._answer_lengths.observe(ended.generated)
         if call.first_token_s is not None and call.last_token_s is not None:
-            decode_s = call.last_token_s - call.first_token_s
-            self._decode.observe(decode_s)
-            if ended.generated > 1:
-                self._tpot.observe(decode_s / (ended.generated - 1))
+            self._phases(call, ended, call.first_token_s, call.last_token_s)
+
+    def _phases(self, call: Call, ended: Ended, first_s: float, last_s: float) -> None:
+        self._decode.observe(last_s - first_s)
+        gaps = ended.generated - 1 - call.pauses
+        if gaps > 0:
+            self._tpot.observe((last_s - first_s - call.paused_s) / gaps)
+        if ended.admitted_s is not None:
+            self._queue.observe(max(0.0, ended.admitted_s - call.received_s))
+            self._prefill.observe(first_s - ended.admitted_s)
+            self._inference.observe(last_s - ended.admitted_s)
 
     def refused(self, status: int) -> None:
         """An error was the answer."""

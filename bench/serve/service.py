@@ -15,7 +15,7 @@ from bench.serve.engine_client import EngineClient
 from bench.serve.engine_metrics import EngineCollector
 from bench.serve.exchange import Exchange
 from bench.serve.metrics import ServerMetrics
-from bench.serve.openai_errors import busy, unavailable
+from bench.serve.openai_errors import busy, unavailable, wrong
 from bench.serve.reply import Reply, Shape
 from bench.serve.settings import ServeSettings
 
@@ -97,6 +97,12 @@ class Service:
 
     def _check_queue(self, more: int) -> None:
         most = self.settings.max_queue
+        if most is not None and more > most:
+            raise wrong(
+                "prompt",
+                f"prompt has {more} prompts and {most} requests may wait "
+                f"(serve.max_queue={most}): send fewer at once.",
+            )
         if most is None or self._engine.running + more <= most:
             return
         calls = (call for exchange in self._exchanges for call in exchange.calls)

@@ -27,7 +27,9 @@ class Decoder(Protocol):
 
 
 class Tokenizer(Protocol):
-    """Text to token ids and back."""
+    """Text to token ids and back. `most_characters` are in a token, None where it is not known."""
+
+    most_characters: int | None
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a prompt."""
@@ -45,6 +47,7 @@ class ByteTokenizer:
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
+        self.most_characters: int | None = len(f"<|{vocab_size - 1}|>")
 
     def encode(self, text: str) -> list[int]:
         """Raises UnicodeEncodeError for half a surrogate pair."""

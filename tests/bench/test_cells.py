@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from bench.cells import _Matrix, _threads
 from bench.cli import main
+from bench.experiment import compose_cells
 from tests.virtual_gpu import skip_without_virtual_gpu
 
 DEADLINE_S = 60.0
@@ -54,8 +57,8 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 def descendants(pid: int) -> list[int]:
     """Processes that a process started, its own and theirs."""
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
-    children = [int(word) for word in text.split()]
+    lists = Path(f"/proc/{pid}/task").glob("*/children")  # any thread may have started some
+    children = [int(word) for each in lists for word in each.read_text(encoding="utf-8").split()]
     return children + [each for child in children for each in descendants(child)]
 
 
@@ -203,3 +206,22 @@ def test_a_second_ctrl_c_stops_at_once_and_leaves_no_process(folder: Path) -> No
     assert command.returncode == 130
     assert "stopped at once" in shown
     wait_until(lambda: not any(map(is_alive, left)))
+
+
+def test_on_the_cpu_runs_come_one_by_one_unless_several_are_asked_for() -> None:
+    """Their times are measured, and neighbours would take each other's cores."""
+    unasked, two = _Matrix(deque(), None, 7), _Matrix(deque(), 2, 7)
+    assert [unasked.jobs(kind) for kind in ("virtual", "cpu", "cuda")] == [os.cpu_count(), 1, 1]
+    assert [two.jobs(kind) for kind in ("virtual", "cpu", "cuda")] == [2, 2, 1]
+
+
+def test_large_models_on_the_cpu_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    threads = {}
+    for model in ("tiny", "llama2_7b"):
+        (cell,), _ = compose_cells([f"model={model}", "device=cpu"], ["fragbench"])
+        cell.device = "cpu"
+        threads[model] = [_threads(cell, jobs) for jobs in (1, 3, 16)]
+        cell.device = "virtual"
+        assert _threads(cell, 1) == 1
+    assert threads == {"tiny": [1, 1, 1], "llama2_7b": [8, 2, 1]}

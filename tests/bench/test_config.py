@@ -70,3 +70,22 @@ def test_cells_are_named_by_what_varies() -> None:
         "backend=bucketed,seed=2",
     ]
     assert {cell.out.parent for cell in cells} == {folder} == {Path("sweep")}
+
+
+def cpu_defaults(*overrides: str) -> tuple[str, str | None, int | None]:
+    """Model, KV budget and number of requests of a run on the CPU."""
+    (cell,), _ = compose_cells([*overrides, "device=cpu"], ["fragbench"])
+    config = cell.config
+    return config["model"]["name"], config["kv_budget"], config["workload"].get("num_requests")
+
+
+def test_the_cpu_computes_a_small_model_in_little_memory_on_short_traffic() -> None:
+    assert cpu_defaults() == cpu_defaults("model=tiny", "workload=mixed") == ("tiny", "64MiB", 9)
+    assert cpu_defaults("workload=chat") == ("tiny", "64MiB", 9)
+
+
+def test_what_is_given_for_the_cpu_is_taken(tmp_path: Path) -> None:
+    assert cpu_defaults("model=llama2_7b") == ("llama2_7b", None, 9)
+    assert cpu_defaults("kv_budget=1GiB", "workload.num_requests=3") == ("tiny", "1GiB", 3)
+    assert cpu_defaults("utilization=0.5", "workload.duration_s=5") == ("tiny", None, None)
+    assert cpu_defaults("workload=trace", f"workload.path={tmp_path}") == ("tiny", "64MiB", None)

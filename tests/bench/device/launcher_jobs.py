@@ -39,6 +39,13 @@ def report_steps(payload: dict[str, Any]) -> str:
     return "done"
 
 
+def threads(payload: dict[str, Any]) -> int:
+    """With how many PyTorch computes, where the server imported it."""
+    import torch
+
+    return torch.get_num_threads()
+
+
 def refuse(payload: dict[str, Any]) -> None:
     raise SettingError("rate=-1 must be above 0")
 

@@ -286,6 +286,12 @@ def test_the_server_forks_from_a_single_thread(launcher: Launcher) -> None:
     assert len(os.listdir(f"/proc/{launcher.server_pid}/task")) == 1
 
 
+def test_a_job_computes_with_one_thread_unless_it_is_given_more(launcher: Launcher) -> None:
+    threads = f"{LAUNCHER_JOBS}:threads"
+    given = [launcher.run(Job(threads, threads=count)).result for count in (1, 3)]
+    assert [launcher.run(Job(threads)).result, *given] == [1, 1, 3]
+
+
 def test_the_callers_side_does_not_import_pytorch() -> None:
     modules = "bench.device.launcher, bench.device.probe, bench.device.exec"
     check = f"import sys, {modules}; sys.exit('torch' in sys.modules)"

@@ -24,7 +24,7 @@ from bench.metrics.accounting import Split
 from bench.metrics.status import Status
 from bench.metrics.summary import memory_bound
 from tests.backends.conformance import MAX_MODEL_LEN, TOKEN_BYTES, started
-from tests.bench.engine.lab import SHAPE, Lab, limits
+from tests.bench.engine.lab import SHAPE, Call, Lab, limits
 from workloads.base import Request, Survivors
 
 BUDGETS = (12 << 20, (24 << 20) + 12_345)  # 768 and 1,536 tokens
@@ -33,7 +33,8 @@ POOLED = ("buddy", "paged")
 
 
 class Planned(NamedTuple):
-    """A request to send, and the step after which its client leaves."""
+    """A request to send, the step after which its client leaves, and those between which it is
+    behind."""
 
     arrival_ms: int
     prompt_tokens: int
@@ -41,6 +42,7 @@ class Planned(NamedTuple):
     leaves_after_steps: int | None
     branches: int
     survivors: Survivors | None
+    behind: tuple[int, int]
 
 
 # Many requests, so that memory runs out; some that can never fit, some whose client leaves.
@@ -53,6 +55,7 @@ plans = st.lists(
         st.sampled_from([None] * 8 + [0, 1, 5, 40]),
         st.sampled_from([1, 1, 1, 1, 2, 3]),
         st.sampled_from([None, lambda: repeat((0, 0, 0)), lambda: cycle([(0, 0, 2), (1, 1, 1)])]),
+        st.sampled_from([(0, 0)] * 3 + [(1, 60), (3, 200)]),
     ),
     min_size=6,
     max_size=20,
@@ -107,6 +110,8 @@ class Watch:
         self.branched: dict[int, int] = {}  # preemptions before those with several branches
         self.preempted_with_branches = 0
         self.cancelled_with_branches = 0
+        self.paused: dict[int, int] = {}  # tokens of those whose clients are behind
+        self.paused_and_waiting = 0
         lab.engine.on_step = self.on_step
 
     def on_step(self, step: Step) -> None:
@@ -115,6 +120,7 @@ class Watch:
         self.steps.append(step)
         engine = self.lab.engine
         for sequence in engine.running:
+            assert self.paused.get(sequence.id, sequence.generated) == sequence.generated
             hold = sequence.id, sequence.preemptions
             if self.branched.pop(sequence.id, sequence.preemptions) < sequence.preemptions:
                 self.preempted_with_branches += 1
@@ -159,16 +165,26 @@ class Watch:
         calls = self.lab.backend.calls
         refused_now = any(not call.granted for call in calls[calls_before:])
         if step is not None:
-            before = [c for c in calls[:calls_before] if c.verb in ("reserve", "free")]
-            standing = bool(before) and not before[-1].granted
             if refused_now:
                 assert step.memory_bound
             elif step.memory_bound:
+                standing = _refused_since_a_free(calls[:calls_before])
                 assert standing, "memory-bound, and nothing was refused for want of memory"
-                assert before[-1].sequence in self.lab.waiting[: 1 + step.preempted], "not tried"
+                in_line = [number for number in self.lab.waiting if number not in self.paused]
+                assert standing & set(in_line[: 1 + step.preempted]), "not tried"
         splits = self.lab.engine.account.samples
         for number in range(len(self.settled), self.lab.engine.account.settled()):
             self.settled.append(replace(splits[number]))
+
+
+def _refused_since_a_free(calls: list[Call]) -> set[int]:
+    refused = set()
+    for call in reversed(calls):
+        if call.verb == "free":
+            break
+        if call.verb == "reserve" and not call.granted:
+            refused.add(call.sequence)
+    return refused
 
 
 def _admissions_respect_live_tokens(
@@ -204,6 +220,9 @@ def life(lab: Lab, watch: Watch, planned: list[Planned], stop_after: int | None)
             )  # fmt: skip
             sequences.append(engine.add(request, at))
         ended = {end.sequence.id for end in lab.ends}
+        _pause(sequences, arrivals, steps)
+        watch.paused = {s.id: s.generated for s in sequences if s.paused}
+        watch.paused_and_waiting += any(number in watch.paused for number in lab.waiting)
         for sequence, plan in zip(sequences, arrivals, strict=False):
             if plan.leaves_after_steps == steps and sequence.id not in ended:
                 watch.cancelled_with_branches += sequence.branches > 1
@@ -223,6 +242,12 @@ def life(lab: Lab, watch: Watch, planned: list[Planned], stop_after: int | None)
         steps += 1
         assert steps < 20_000, "the engine does not come to an end"
     return sequences
+
+
+def _pause(sequences: list[Any], arrivals: list[Planned], step: int) -> None:
+    for sequence, plan in zip(sequences, arrivals, strict=False):
+        begin, end = plan.behind
+        sequence.paused = sequence.generated > 0 and begin <= step < end
 
 
 def check_ends(lab: Lab, sequences: list[Any], *, static: bool) -> None:
@@ -400,6 +425,7 @@ def check_random_engine(
         seen["preemptions"] += lab.engine.preemptions
         seen["preempted with branches"] += watch.preempted_with_branches
         seen["cancelled with branches"] += watch.cancelled_with_branches
+        seen["paused and waiting"] += watch.paused_and_waiting
         seen["shared"] += sum(usage.shared > 0 for usage in watch.usages)
         seen["memory_bound"] += sum(step.memory_bound for step in lab.steps)
         kinds = Counter(incident["kind"] for incident in lab.engine.incidents.drain())

@@ -27,9 +27,11 @@ def test_books_agree_after_every_step_in_host_memory(strategy: str) -> None:
 
 
 def test_random_lives_meet_what_is_rare() -> None:
-    """Branches that share blocks are preempted, and cancelled; the lives are the same each time."""
-    seen = check_random_engine("paged", "cpu", examples=60, derandomize=True)
-    rare = ("shared", "preempted with branches", "cancelled with branches", "rejected", "failed")
+    """Branches that share blocks are preempted, and cancelled, and who lost its memory is paused;
+    the lives are the same each time."""
+    seen = check_random_engine("paged", "cpu", examples=80, derandomize=True)
+    rare = ("shared", "preempted with branches", "cancelled with branches", "rejected", "failed",
+            "paused and waiting")  # fmt: skip
     assert min(seen[event] for event in rare) > 0, seen
 
 

@@ -99,7 +99,7 @@ class Served:
         token_bytes = shape.kv_bytes_per_token(kv_dtype, 1)
         backend.start(KvLayout(shape.layers, token_bytes, 256, budget, "cpu", heads))
         usage = backend.usage()
-        warm_up(self.decoder, backend, "cpu", 256)
+        warm_up(self.decoder, backend, "cpu", 256, longest_step=100)
         assert backend.usage() == usage
         backend.check_integrity()
         self.sampler = Sampler(temperature, seed=5)

@@ -327,3 +327,19 @@ def test_a_run_that_is_stopped_while_idle_lasted_until_it_was_stopped() -> None:
     requests = [Request(0, 0.0, 16, 2), Request(1, 121.0, 16, 2)]
     assert drive(lab.engine, requests, 100.0, lambda now: None) == 100.0
     assert lab.engine.sent == 1
+
+
+def test_one_that_is_paused_and_lost_its_memory_gets_none_and_lets_others_pass() -> None:
+    lab = paged_lab()
+    first, second = lab.send((20, 30), (20, 30))
+    lab.step()
+    second.paused = True
+    lab.engine._scheduler.preempt(second)
+    (third,) = lab.send((20, 5))
+    for _ in range(10):
+        lab.step()
+    assert (second.generated, second.slots, lab.waiting) == (1, 0, [1])
+    assert (first.generated, lab.ended(Status.COMPLETED)) == (11, [third.id])
+    second.paused = False
+    lab.run()
+    assert lab.ended(Status.COMPLETED) == [2, 0, 1]

@@ -87,3 +87,30 @@ def test_a_batch_that_memory_cut_short_is_memory_bound_while_others_wait() -> No
     lab.send((10, 2), (10, 5), (10, 3), (10, 2))
     lab.run()
     assert [step.memory_bound for step in lab.steps] == [True] * 5 + [False] * 2
+
+
+def test_one_that_has_said_enough_holds_its_memory_until_the_batch_ends() -> None:
+    lab = static_lab()
+    early, long = lab.send((10, 20), (10, 5))
+    lab.step()
+    lab.step()
+    lab.engine.complete(early, lab.now)
+    lab.engine.complete(early, lab.now)  # once more is nothing
+    assert lab.ended(Status.COMPLETED) == []
+    assert lab.backend.usage().free == 40 * TOKEN_BYTES
+    lab.run()
+    assert [step.tokens for step in lab.steps] == [20, 2, 2, 2, 2], "it is padding"
+    assert sorted(lab.ended(Status.COMPLETED)) == [0, 1]
+    assert {end.end_s for end in lab.ends} == {lab.steps[-1].end_s}
+    assert (early.generated, long.generated) == (2, 5)
+    assert lab.backend.usage().free == BUDGET
+
+
+def test_a_batch_ends_when_all_have_said_enough() -> None:
+    lab = static_lab()
+    for sequence in lab.send((10, 20), (10, 20)):
+        lab.step()
+        lab.engine.complete(sequence, lab.now)
+    assert lab.ended(Status.COMPLETED) == [0, 1]
+    assert lab.engine.idle
+    assert lab.backend.usage().free == BUDGET

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from bench.cli import main
 from bench.device.probe import probe
 from bench.gpu_check.card import REAL, Card
-from bench.gpu_check.command import PARTS, run_parts
+from bench.gpu_check.command import PARTS, TOTAL_S, run_parts
 from bench.gpu_check.part import Part, Task, Verdict
 from bench.gpu_check.processes import PartError
 
@@ -69,8 +70,27 @@ def test_help_names_every_part(capsys: pytest.CaptureFixture[str]) -> None:
         assert part.help in said
 
 
-def test_it_ends_in_under_8_minutes_whatever_hangs() -> None:
-    assert sum(part.limit_s for part in PARTS.values()) < 8 * 60
+def test_no_part_gets_more_than_what_is_left_of_8_minutes(
+    folder: Path, card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+
+    def notes(task: Task, limit_s: float) -> Verdict:
+        given.append(limit_s)
+        return Verdict(True, "noted")
+
+    for name in ("kernels", "table"):
+        monkeypatch.setitem(PARTS, name, Part(notes, 100, "notes"))
+    task = Task(folder, card, REAL, REAL, lambda line: None)
+    assert TOTAL_S < 8 * 60
+    assert run_parts(["kernels"], task, time.monotonic())["kernels"].passed
+    assert run_parts(["kernels"], task, time.monotonic() - TOTAL_S + 30)["kernels"].passed
+    assert given[0] == 100
+    assert 29 < given[1] <= 30
+    late = run_parts(["kernels", "table"], task, time.monotonic() - TOTAL_S)
+    assert not any(verdict.passed for verdict in late.values())
+    assert "no time was left" in late["table"].figures
+    assert len(given) == 2
 
 
 def test_parts_go_on_after_one_that_fails(
@@ -84,7 +104,7 @@ def test_parts_go_on_after_one_that_fails(
     monkeypatch.setitem(PARTS, "matrix", Part(lambda *_: Verdict(True, "4 of 4"), 1, "passes"))
     said: list[str] = []
     names = ["kernels", "table", "matrix"]
-    verdicts = run_parts(names, Task(folder, card, REAL, REAL, said.append))
+    verdicts = run_parts(names, Task(folder, card, REAL, REAL, said.append), time.monotonic())
     assert [verdict.passed for verdict in verdicts.values()] == [False, False, True]
     lines = [line for line in said if line.startswith(("PASS", "FAIL"))]
     assert [line.split()[:2] for line in lines[:3]] == [

@@ -21,7 +21,9 @@ def asker(url: str, **settings: Any) -> Asker:
     return Asker(load, VOCAB, Server.at(url))
 
 
-def play(url: str, *requests: Request, seed: int = 0, **settings: Any) -> list[Row]:
+def play(
+    url: str, *requests: Request, seed: int = 0, time_scale: float = 1.0, **settings: Any
+) -> list[Row]:
     """Plays sessions at once and gives the rows of all attempts in order of request and attempt."""
     load = LoadSettings(url=url, model="scripted", **settings)
     server = Server.at(url)
@@ -33,6 +35,7 @@ def play(url: str, *requests: Request, seed: int = 0, **settings: Any) -> list[R
         connections,
         seed=seed,
         worker=0,
+        time_scale=time_scale,
         on_row=rows.append,
         on_end=lambda exchange: None,
     )

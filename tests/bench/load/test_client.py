@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import bench.load.exchange
 from bench.load.settings import LeaveSettings, RetrySettings, SlowReaderSettings
 from tests.bench.load.clients import play, request
 from tests.bench.load.conftest import Serve
@@ -56,6 +57,19 @@ def test_a_later_turn_waits_and_says_what_was_answered(serve: Serve) -> None:
     assert len(second_prompt) == 12
 
 
+def test_a_later_turn_of_a_faster_engine_comes_sooner(serve: Serve) -> None:
+    """A minute of the engine's is 0.2 s of its client's."""
+    second = request(1, scheduled_s=60.0)
+    rows = play(serve(**FAST).url, request(0, next_turn=second), time_scale=300)
+    waited_s = rows[1]["scheduled_s"] - rows[0]["end_s"]
+    assert 0.2 <= waited_s < 30
+
+
+def test_the_servers_count_of_answers_is_noted(serve: Serve) -> None:
+    rows = play(serve(**FAST).url, request(branches=3))
+    assert (rows[0]["branches"], rows[0]["answers"]) == (3, 3)
+
+
 def test_a_connection_is_used_again(serve: Serve) -> None:
     second = request(1, prompt_tokens=4)
     server = serve(**FAST)
@@ -65,8 +79,11 @@ def test_a_connection_is_used_again(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("when", ["after", "at_next"])
-def test_a_connection_that_was_closed_meanwhile_is_replaced(serve: Serve, when: str) -> None:
+def test_a_connection_that_was_closed_meanwhile_is_replaced(
+    serve: Serve, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server's keep-alive runs out when it likes, be it while the next request is on its way."""
+    monkeypatch.setattr(bench.load.exchange, "RESEND_WITHIN_S", 30)
     server = serve(**FAST, hangs_up=when)
     rows = play(server.url, request(0, next_turn=request(1, scheduled_s=0.1)))
     assert [row["status"] for row in rows] == ["completed", "completed"]

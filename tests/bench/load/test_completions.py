@@ -123,3 +123,42 @@ def test_spreading_keeps_the_total_and_leaves_no_chunk_out(total: int, weights: 
     parts = spread(total, weights)
     assert sum(parts) == total
     assert min(parts) >= (total >= len(weights))
+
+
+ODD = [
+    ({"choices": [], "usage": "x"}, "usage"),
+    ({"choices": [], "usage": {"completion_tokens": "7"}}, "completion_tokens"),
+    ({"choices": [], "usage": {"completion_tokens": -1}}, "completion_tokens"),
+    ({"choices": [], "usage": {"prompt_tokens": 2**80}}, "prompt_tokens"),
+    ({"choices": [], "usage": {"completion_tokens": 1, "prompt_tokens_details": [1]}}, "details"),
+    ({"choices": 5}, "choices"),
+    ({"choices": [None]}, "choices"),
+    ({"choices": [{"index": "0", "text": "a"}]}, "index"),
+    ({"choices": [{"index": True, "text": "a"}]}, "index"),
+    ({"choices": [{"index": 0, "text": 5}]}, "text"),
+    ({"choices": [{"index": 0, "delta": "hello"}]}, "delta"),
+    ({"choices": [{"index": 0, "delta": {"content": {}}}]}, "content"),
+    ({"choices": [{"index": 0, "text": "a", "token_ids": 5}]}, "token_ids"),
+    ({"choices": [{"index": 0, "text": "a", "token_ids": ["5"]}]}, "token_ids"),
+    ("[" * 100_000, "no JSON object"),
+]
+
+
+@pytest.mark.parametrize(("said", "name"), ODD)
+def test_json_that_is_not_as_the_protocol_has_it_is_an_error(said: Any, name: str) -> None:
+    """Of the request, not of the session that asks."""
+    answer = answer_of((1.0, text("a", token_ids=[1])), (2.0, said))
+    assert answer.error is not None
+    assert name in answer.error
+    assert not answer.complete
+    assert answer.generated_tokens == 1
+
+
+def test_an_error_in_half_a_letter_can_be_written() -> None:
+    answer = answer_of((1.0, '{"error": {"message": "bad \\ud800"}}'))
+    assert answer.error == "bad ?"
+
+
+def test_answers_are_counted() -> None:
+    one = answer_of((1.0, text("a", token_ids=[1])), (2.0, END), (2.0, "[DONE]"), n=3)
+    assert (one.complete, one.answers) == (True, 1)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,12 +20,15 @@ import pytest
 import yaml
 
 from bench.load.command import main
+from bench.load.messages import CUT_SHORT
 from bench.load.summary import read_attempts
 from bench.report.results import load_runs
 from tests.bench.load.conftest import Scripted, Serve
 
 ROOT = Path(__file__).parents[3]
 FAST = {"first_s": 0.02, "gap_s": 0.002}
+LOCUSTS_PATIENCE_S = 60
+"""MASTER_HEARTBEAT_TIMEOUT of locust.runners, whose import would replace this process's sockets."""
 
 
 @pytest.fixture
@@ -127,8 +131,8 @@ def test_workers_together_send_what_one_does(
 def test_no_user_waits_for_another_in_an_open_loop(
     serve: Serve, tmp_path: Path, trace: str
 ) -> None:
-    """The server answers after 4 s, when all of 2 s have been sent."""
-    _, _, attempts = load(serve(first_s=4), tmp_path / "run", "workload=trace", trace)
+    """The server answers after 3 s, when all of 2 s have been sent."""
+    _, _, attempts = load(serve(first_s=3), tmp_path / "run", "workload=trace", trace)
     assert attempts["sent_s"].max() < attempts["first_token_s"].min()
 
 
@@ -159,6 +163,10 @@ def test_nothing_completed_is_null_and_exit_code_1(
     server = serve(refusals=[503] * 9)
     code, summary, _ = load(server, tmp_path / "run", "workload=trace", trace)
     assert code == 1
+    assert (summary["status"], summary["cause"]) == (
+        "failed",
+        "no request completed: HTTP 503: refused 0",
+    )
     assert summary["requests"]["rejected"] == 40
     assert summary["throughput"]["requests_per_s"] is None
     assert summary["ttft_s"]["p50"] is None
@@ -216,7 +224,7 @@ def test_a_worker_that_dies_is_a_cause(serve: Serve, start: Start, tmp_path: Pat
     command = ["load", f"url={server.url}", f"out={out}", "workload=trace", trace, "connections=2"]
     process = start(command)
     server.wait_for("path", 60)
-    os.kill(worker_of(process.pid), signal.SIGKILL)
+    os.kill(child_of(process.pid, b"worker"), signal.SIGKILL)
     assert process.wait(timeout=60) == 1
     summary = json.loads((out / "summary.json").read_text())
     assert summary["status"] == "incomplete"
@@ -224,11 +232,31 @@ def test_a_worker_that_dies_is_a_cause(serve: Serve, start: Start, tmp_path: Pat
     assert summary["requests"]["completed"] > 0
 
 
-def worker_of(parent: int) -> int:
-    """The process that a run started as its worker."""
+@pytest.mark.long
+def test_a_run_that_locust_cut_short_is_not_complete(
+    serve: Serve, start: Start, tmp_path: Path
+) -> None:
+    """A worker that hears nothing of its master for a minute gives up, without being told."""
+    out = tmp_path / "run"
+    trace = write_trace(tmp_path / "long.jsonl", 3000, 50, 10)
+    server = serve(**FAST)
+    process = start(["load", f"url={server.url}", f"out={out}", "workload=trace", trace])
+    server.wait_for("path", 60)
+    master = child_of(process.pid, b"master")
+    os.kill(master, signal.SIGSTOP)
+    time.sleep(LOCUSTS_PATIENCE_S + 5)
+    os.kill(master, signal.SIGCONT)
+    assert process.wait(timeout=60) == 1
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["status"], summary["cause"]) == ("incomplete", CUT_SHORT)
+    assert summary["requests"]["completed"] > 0
+
+
+def child_of(parent: int, role: bytes) -> int:
+    """The process that a run started as its master or worker."""
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     lines = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
-    return next(int(child) for child, line in lines.items() if b"\0worker\0" in line)
+    return next(int(child) for child, line in lines.items() if role in line.split(b"\0"))
 
 
 def test_workers_may_be_started_apart(

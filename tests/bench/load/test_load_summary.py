@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bench.load.records import ATTEMPTS
-from bench.load.summary import figures, gaps_s, last_attempts, warnings
+from bench.load.summary import figures, gaps_s, last_attempts, outcome, warnings
 
 
 def rows(*given: dict[str, Any]) -> pd.DataFrame:
@@ -141,6 +141,34 @@ def test_a_late_or_busy_client_is_warned_of() -> None:
     assert len(said) == 2
     calm = figures(rows({}, {}), 0, 0)
     assert warnings(calm, {"workers": [{"worker": 0, "cpu": {"saturated_s": 0}}]}) == []
+
+
+def test_a_run_of_which_nothing_completed_failed() -> None:
+    """The commonest cause says why, or else how requests ended."""
+    sent_to_its_end = {"status": "completed", "cause": None}
+    refused = {"status": "rejected", "cause": "HTTP 401: no"}
+    lost = {"status": "failed", "cause": "connection refused"}
+    found = figures(rows(refused, lost, refused), 0, 0)
+    cause = "no request completed: HTTP 401: no"
+    assert outcome(found, sent_to_its_end) == {"status": "failed", "cause": cause}
+    left = figures(rows({"status": "cancelled", "left": "after_s"}), 0, 0)
+    assert outcome(left, sent_to_its_end)["cause"] == "no request completed: 1 cancelled"
+    nothing = figures(ATTEMPTS.empty_table().to_pandas(), 0, 0)
+    assert outcome(nothing, sent_to_its_end)["cause"] == "no request completed: none was sent"
+    stopped = {"status": "incomplete", "cause": "stopped by the user"}
+    assert outcome(found, stopped) == stopped
+    assert outcome(figures(rows(refused, {}), 0, 0), sent_to_its_end) == sent_to_its_end
+
+
+def test_a_server_that_ignores_n_is_warned_of() -> None:
+    found = figures(rows({"branches": 4, "answers": 1}, {"branches": 2, "answers": 2}), 0, 0)
+    assert found["clients"]["fewer_answers_than_asked"] == 1
+    assert "1 requests got fewer answers than they asked for" in warnings(found, {})[0]
+
+
+def test_what_connections_did_is_counted() -> None:
+    found = figures(rows({"resent": True, "shared_reads": 2}, {"shared_reads": 1}, {}), 0, 0)
+    assert (found["clients"]["resent"], found["clients"]["shared_reads"]) == (1, 3)
 
 
 def test_branches_count_as_tokens() -> None:

@@ -92,3 +92,5 @@ def test_the_reconnection_time() -> None:
     parser = SseParser()
     parser.feed(b"retry: 1500\nretry: soon\n")
     assert parser.retry_ms == 1500
+    parser.feed(b"retry: " + b"9" * 5000 + b"\n")
+    assert parser.retry_ms == 1500

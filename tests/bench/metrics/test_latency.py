@@ -47,6 +47,13 @@ def test_definitions(measure: object, first: float, second: float | None) -> Non
     assert pd.isna(values[1]) if second is None else values[1] == pytest.approx(second)
 
 
+def test_an_answer_without_a_token_has_no_latency_a_token() -> None:
+    """One that ended at once, as a server's answer of nothing does."""
+    empty = REQUESTS.assign(generated_tokens=[0, 0])
+    figures = distribution(normalized_latency_s(empty).to_numpy(dtype=float))
+    assert (figures["mean"], figures["count"]) == (None, 0)
+
+
 def test_undefined_values_are_left_out_and_counted_out() -> None:
     figures = distribution(tpot_s(REQUESTS).to_numpy(dtype=float))
     assert figures == {"mean": 0.5, "p50": None, "p90": None, "p95": None, "p99": None, "count": 1}

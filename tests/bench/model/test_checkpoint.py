@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,30 @@ def test_scaled_positions_are_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(config))
     with pytest.raises(SettingError, match="scales its rotary positions \\(llama3\\)"):
         checkpoint_shape(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"attention_bias": True}, "attention_bias=True, and only attention_bias=False"),
+        ({"mlp_bias": True}, "mlp_bias=True"),
+        ({"hidden_act": "gelu"}, "hidden_act=gelu, and only hidden_act=silu"),
+    ],
+)
+def test_what_would_be_computed_otherwise_is_refused(
+    tmp_path: Path, changes: dict[str, object], words: str
+) -> None:
+    saved(tmp_path, tied=False)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(SettingError, match=words):
+        checkpoint_shape(str(tmp_path))
+
+
+def test_tensors_that_are_not_computed_or_have_another_shape_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path, tied=False)
+    shape = checkpoint_shape(str(tmp_path))
+    with pytest.raises(SettingError, match=r"has tensors that are not computed \(model\.layers\.2"):
+        load_decoder(replace(shape, layers=2), torch.float32)
+    with pytest.raises(SettingError, match=r"up_proj.weight has shape \(160, 48\) .* \(128, 48\)"):
+        load_decoder(replace(shape, intermediate_size=64), torch.float32)

@@ -20,9 +20,9 @@ PARAMETERS = {
     "llama3_8b": 8_030_261_248,
     "llama3_70b": 70_553_706_496,
     "opt_13b": 12_853_473_280,
-    # By hand: 4,096 tokens of 384 twice; of a layer's q, k, v and output projections k and v are a
-    # third as wide as the others.
-    "tiny": 2 * 4096 * 384 + 4 * (8 * 384**2 // 3 + 3 * 384 * 1024 + 2 * 384) + 384,
+    # By hand: 12,288 tokens of 256 twice; of a layer's q, k, v and output projections k and v are
+    # half as wide as the others.
+    "tiny": 2 * 12_288 * 256 + 4 * (3 * 256**2 + 3 * 256 * 704 + 2 * 256) + 256,
     # By hand: 50,272 tokens and 2,050 positions of d, 12 d^2 + 13 d a layer, 2 d of the last norm.
     "opt_66b": (50_272 + 2050 + 2) * 9216 + 64 * (12 * 9216**2 + 13 * 9216),
     "opt_175b": (50_272 + 2050 + 2) * 12_288 + 96 * (12 * 12_288**2 + 13 * 12_288),

@@ -45,6 +45,7 @@ def odd_value(draw: Random) -> Any:
          float("nan"), float("inf"), "", "a", "\0", "\ud800", "é🦙", "x" * 10_000, "9", "null",
          [], [[]], [None], [1, "a"], [-1], [2**40], ["a"] * 300, [[1, 2], [3]], ["a", [1]], {},
          {"a": {}}, {"": None}, {"type": "text"}, {"include_usage": "x"}, {"request_id": 2**70},
+         {"request_id": 2**40}, {"kind": "k" * 1000},
          {"output_tokens": 0}, [{"role": "user"}], [{"role": "user", "content": [[]]}],
          [{"role": {}, "content": "a"}], [{"role": "user", "content": "a"}], deep(draw)]
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench.serve.api import Served, Told, Wanted, chat_wanted, completion_wanted
+from bench.serve.channel import OWN_IDS
 from bench.serve.openai_errors import ApiError
 from bench.serve.tokenizer import ByteTokenizer
 
@@ -102,6 +103,34 @@ def test_prompts_are_text_or_ids_one_or_several(prompt: Any, ids: list[list[int]
     assert completion(prompt=prompt).prompts == ids
 
 
+class Unlooked(ByteTokenizer):
+    """Fails at what is too long to be looked at."""
+
+    def encode(self, text: str) -> list[int]:
+        assert len(text) <= 100 * len("<|999|>")
+        return super().encode(text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"prompt": "<|300|>" * 101}, "prompt"),
+     ({"prompt": ["a", "a" * 8_000_000]}, "prompt[1]"),
+     ({"messages": [{"role": "user", "content": "a" * 8_000_000}]}, "messages")],
+)  # fmt: skip
+def test_text_that_can_never_fit_is_refused_before_it_is_made_to_tokens(
+    fields: dict[str, Any], param: str
+) -> None:
+    served = Served("tiny", 1000, 100, Unlooked(1000))
+    read = chat_wanted if "messages" in fields else completion_wanted
+    with pytest.raises(ApiError) as caught:
+        read(fields, served)
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", param)
+
+
+def test_text_as_long_as_any_that_fits_is_read() -> None:
+    assert completion(prompt="<|300|>" * 99, max_tokens=1).prompts == [[300] * 99]
+
+
 def test_the_newer_name_of_a_chat_answers_length_counts() -> None:
     assert chat(max_completion_tokens=5, max_tokens=9).max_tokens == 5
     assert chat(max_tokens=9).max_tokens == 9
@@ -181,6 +210,10 @@ def test_a_later_turn_begins_with_the_earlier_one_and_its_answer() -> None:
         # the private field
         ({"fragbench": 1}, "fragbench"),
         ({"fragbench": {"request_id": -1}}, "fragbench.request_id"),
+        ({"fragbench": {"request_id": OWN_IDS}}, "fragbench.request_id"),
+        ({"fragbench": {"kind": "k" * 257}}, "fragbench.kind"),
+        ({"fragbench": {"cache_salt": "s" * 257}}, "fragbench.cache_salt"),
+        ({"cache_salt": "s" * 257}, "cache_salt"),
         ({"fragbench": {"output_tokens": 17}}, "fragbench.output_tokens"),
         ({"fragbench": {"kind": 1}}, "fragbench.kind"),
         ({"fragbench": {"requestid": 1}}, "fragbench.requestid"),

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession, web
 
+from bench.serve.api import Served, Wanted
+from bench.serve.app import App
+from bench.serve.listener import Listener, address, bind
+from bench.serve.settings import ServeSettings
+from bench.serve.tokenizer import ByteTokenizer
 from tests.bench.serve.running import VIRTUAL, Answered, Server, running
 from tests.virtual_gpu import skip_without_virtual_gpu
 
@@ -235,7 +244,6 @@ def test_an_old_client_gets_a_stream_until_the_connection_closes(server: Server)
 
 def test_a_full_queue_is_429(server: Server) -> None:
     """Four run; eight may wait for their first token."""
-    assert refusal(server.post("completions", SHORT | {"prompt": ["a"] * 9}, **ENTER), 429)
     with server.begin(LONG | {"prompt": ["a"] * 4}, **ENTER):
         server.wait_until(lambda: server.metric("vllm:num_requests_running") == 4)
         with server.begin(LONG | {"prompt": ["a"] * 8}, **ENTER):
@@ -246,6 +254,13 @@ def test_a_full_queue_is_429(server: Server) -> None:
     assert int(answered.headers["Retry-After"]) >= 1
     server.wait_until(lambda: server.metric("fragbench:held_bytes") == 0)
     assert server.post("completions", SHORT, **ENTER).status == 200
+
+
+def test_more_prompts_than_may_ever_wait_are_400(server: Server) -> None:
+    """To try again later would not help."""
+    error = refusal(server.post("completions", SHORT | {"prompt": ["a"] * 9}, **ENTER), 400)
+    assert "serve.max_queue=8" in error["message"]
+    assert server.post("completions", SHORT | {"prompt": ["a"] * 8}, **ENTER).status == 200
 
 
 def test_a_request_that_can_never_run_is_400(server: Server) -> None:
@@ -288,3 +303,46 @@ def test_modelled_steps_are_slept_at_the_time_scale(server: Server) -> None:
     itl_s = (server.metric("vllm:inter_token_latency_seconds_sum") - total) / count
     assert count == 100
     assert itl_s > 0.1 * 16e9 / 2039e9
+
+
+class Patient(ByteTokenizer):
+    """Is done with a prompt when somebody else was answered meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(256)
+        self.others = threading.Event()
+
+    def encode(self, text: str) -> list[int]:
+        assert self.others.wait(30), "nobody else was answered"
+        return super().encode(text)
+
+
+def test_others_are_answered_while_a_large_text_is_made_to_tokens() -> None:
+    tokenizer = Patient()
+
+    async def answer(request: web.BaseRequest, wanted: Wanted, *more: object) -> web.Response:
+        tokens = sum(map(len, wanted.prompts))
+        return web.Response(text=str(tokens), headers={"Connection": "close"})
+
+    service: Any = SimpleNamespace(
+        served=Served("m", 256, 1 << 20, tokenizer), settings=ServeSettings(), trouble=None,
+        answer=answer,
+    )  # fmt: skip
+
+    async def run() -> None:
+        listener = Listener(App(service, None))
+        with bind("127.0.0.1", 0) as listening:
+            await listener.start(listening)
+            url = address(listening)
+            async with ClientSession() as client:
+                body = {"prompt": "a" * 200_000, "max_tokens": 1}
+                asking = asyncio.ensure_future(client.post(f"{url}/v1/completions", json=body))
+                await asyncio.sleep(0.2)  # it is read
+                async with client.get(f"{url}/health") as health:
+                    assert health.status == 200
+                tokenizer.others.set()
+                async with await asking as answered:
+                    assert await answered.text() == "200000"
+            await listener.close(1.0)
+
+    asyncio.run(run())

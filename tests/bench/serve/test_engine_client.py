@@ -6,18 +6,22 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pandas as pd
 import pytest
 
 from bench.cells import cell_job
+from bench.device.launcher import Finished
 from bench.errors import SettingError
 from bench.experiment import compose_cells
-from bench.serve.channel import Ended, Tokens
+from bench.serve import engine_client
+from bench.serve.channel import OWN_IDS, Ended, Ready, Tokens, encode
 from bench.serve.engine_client import EngineClient, Stream
 from tests.virtual_gpu import skip_without_virtual_gpu
 
@@ -28,7 +32,7 @@ ON_CPU = ("device=cpu", "model=tiny", "max_model_len=1024", "kv_budget=256MiB")
 
 @asynccontextmanager
 async def served(
-    out: Path, *overrides: str, time_scale: float = 10.0
+    out: Path, *overrides: str, time_scale: float = 1.0
 ) -> AsyncIterator[EngineClient]:
     (cell,), _ = compose_cells(
         [*overrides, f"time_scale={time_scale}", f"out={out}"], ["fragbench", "serve"]
@@ -65,7 +69,9 @@ def test_whoever_leaves_is_cancelled_and_all_memory_comes_back(
     skip_without_virtual_gpu()
 
     async def run() -> None:
-        async with served(tmp_path / "run", *VIRTUAL, f"backend={backend}") as client:
+        async with served(
+            tmp_path / "run", *VIRTUAL, f"backend={backend}", time_scale=10.0
+        ) as client:
             streams = [ask(client, 50 + number) for number in range(30)]
             leaving = [None if number % 3 else 1 + number % 7 for number in range(30)]
             ends = await asyncio.gather(*map(read, streams, leaving))
@@ -174,6 +180,136 @@ def test_an_engine_that_dies_fails_what_runs(tmp_path: Path) -> None:
         _, end = await read(stream)
         assert end.status == "failed"
         assert "SIGKILL" in await client.died
+        await client.close()
+
+    asyncio.run(run())
+
+
+def test_answers_of_a_static_batch_come_at_once_when_it_ends(tmp_path: Path) -> None:
+    skip_without_virtual_gpu()
+
+    async def run() -> None:
+        static = ("backend=contiguous", "engine.batching=static", "engine.prefill=whole")
+        async with served(tmp_path / "run", *VIRTUAL, *static, time_scale=10.0) as client:
+            first = ask(client, max_tokens=3)  # alone, while the next two come together
+            batch = [ask(client, max_tokens=5), ask(client, max_tokens=40)]
+            for streams, lengths in (([first], [3]), (batch, [5, 40])):
+                told = [[await stream.next()] for stream in streams]
+                for stream, messages in zip(streams, told, strict=True):
+                    while not isinstance(messages[-1], Ended):
+                        messages.append(await stream.next())
+                assert [len(messages) - 1 for messages in told] == lengths
+                assert len({message.at_s for messages in told for message in messages}) == 1
+
+    asyncio.run(run())
+
+
+def test_records_are_written_while_the_engine_is_idle(tmp_path: Path) -> None:
+    """A killed server loses a few seconds of them, however few steps there were."""
+
+    async def run() -> None:
+        async with served(tmp_path / "run", *ON_CPU, "backend=paged") as client:
+            await read(ask(client, max_tokens=3))
+            async with asyncio.timeout(60):
+                while not list((tmp_path / "run" / "requests").glob("*.parquet")):
+                    await asyncio.sleep(0.1)
+            assert len(pd.read_parquet(tmp_path / "run" / "requests")) == 1
+
+    asyncio.run(run())
+    assert (tmp_path / "run" / "run.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(SettingError("no compiler."), "^no compiler.$"), (OSError("no forks"), "no forks")],
+)
+def test_a_launcher_that_cannot_start_is_said(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(*what: object, **more: object) -> None:
+        raise error
+
+    monkeypatch.setattr(engine_client, "Launcher", fails)
+
+    async def run() -> None:
+        async with asyncio.timeout(30):
+            await EngineClient.start({"out": str(tmp_path / "run")}, "cpu", {})
+
+    with pytest.raises(SettingError, match=words):
+        asyncio.run(run())
+
+
+class NoLauncher:
+    """Of an engine that the test itself is: it ends when it is told to."""
+
+    ends: ClassVar[bool] = False
+    connection: ClassVar[socket.socket]
+
+    def __init__(self, *what: object, **more: object) -> None:
+        pass
+
+    def __enter__(self) -> NoLauncher:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        pass
+
+    def submit(self, job: Any) -> int:
+        NoLauncher.connection = socket.socket(socket.AF_UNIX)
+        NoLauncher.connection.connect(job.payload["socket"])
+        NoLauncher.connection.sendall(encode(Ready({})))
+        return 1
+
+    def wait(self, timeout: float) -> list[Finished]:
+        time.sleep(0.01)
+        return [Finished(1, "killed", cause="killed by SIGKILL")] if NoLauncher.ends else []
+
+
+def test_an_engine_that_is_gone_is_heard_to_its_last_word(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """That its process ended may be known before what it said has been read, and what it says of
+    requests that nobody knows is nothing."""
+    monkeypatch.setattr(engine_client, "Launcher", NoLauncher)
+    monkeypatch.setattr(NoLauncher, "ends", False)
+
+    async def run() -> None:
+        client = await EngineClient.start({"out": str(tmp_path / "run")}, "cpu", {})
+        done, cut = ask(client), ask(client)
+        NoLauncher.ends = True
+        time.sleep(0.1)  # the loop stands still: it hears of the end first
+        said = [Tokens(99, 1.0, [5]), Ended(99, 1.0, "completed", None, 1, 0),
+                Tokens(done.id, 1.0, [5]), Ended(done.id, 1.0, "completed", None, 1, 0),
+                Tokens(cut.id, 1.0, [6])]  # fmt: skip
+        NoLauncher.connection.sendall(b"".join(map(encode, said)))
+        NoLauncher.connection.close()
+        async with asyncio.timeout(30):
+            assert await read(done) == ([[5]], said[3])
+            tokens, end = await read(cut)
+            assert (tokens, end.status) == ([[6]], "failed")
+            assert "SIGKILL" in str(end.cause)
+            assert (await client.close()).status == "killed"
+
+    asyncio.run(run())
+
+
+def test_a_number_that_was_used_is_replaced_by_one_of_the_servers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(engine_client, "Launcher", NoLauncher)
+    monkeypatch.setattr(NoLauncher, "ends", False)
+
+    async def run() -> None:
+        client = await EngineClient.start({"out": str(tmp_path / "run")}, "cpu", {})
+        streams = [
+            client.submit([1], 2, received_s=0.0, request_id=number)
+            for number in (5, 5, OWN_IDS - 1, None)
+        ]
+        assert [stream.id for stream in streams] == [5, OWN_IDS, OWN_IDS - 1, OWN_IDS + 1]
+        with pytest.raises(AssertionError):
+            client.submit([1], 2, received_s=0.0, request_id=OWN_IDS)
+        NoLauncher.ends = True
+        NoLauncher.connection.close()
         await client.close()
 
     asyncio.run(run())

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.bench.serve.running import VIRTUAL, Server, running
+from bench.experiment import compose_cells
+from bench.serve import engine_client
+from bench.serve.command import serve_cell
+from tests.bench.serve.running import VIRTUAL, Answered, Server, running
 from tests.virtual_gpu import skip_without_virtual_gpu
 
 LONG = {"prompt": "a", "max_tokens": 8000, "stream": True}
@@ -63,15 +69,22 @@ def test_a_reader_that_lags_keeps_its_memory_and_gets_all_of_its_tokens(out: Pat
     with running(out, "backend=paged", *VIRTUAL, "time_scale=1000") as server:
         with server.begin(body, receive_bytes=4096) as lagging:
             generated = standing_still(server)
+            still_since_s = time.monotonic()
             assert 0 < generated < 8000
             assert held_bytes(server) > 0
             assert server.post("completions", {"prompt": "b", "max_tokens": 50}).status == 200
             assert server.metric("vllm:generation_tokens_total") == generated + 50
+            still_s = time.monotonic() - still_since_s
             said = b""
             while not said.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"):
                 said += lagging.recv(1 << 20)
         assert said.count(b'"token_ids":[') == 8000
         assert ended(server, "disconnect") == 0
+        decode_s, gaps_s = (
+            server.metric(f"vllm:{name}_seconds_sum")
+            for name in ("request_decode_time", "inter_token_latency")
+        )
+        assert decode_s - gaps_s > still_s, "the reader's pause is no latency of a token"
 
 
 def standing_still(server: Server) -> float:
@@ -174,3 +187,32 @@ def test_an_engine_that_dies_ends_the_server_with_a_cause(out: Path) -> None:
         assert b"the engine ended" in said
         server.process.wait(60)
     assert "SIGKILL" in out.with_suffix(".log").read_text(encoding="utf-8")
+
+
+def test_an_engine_whose_activations_do_not_fit_ends_the_server_with_the_cause(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engine_client, "JOB", "tests.bench.serve.dying_engine:run")
+    (cell,), _ = compose_cells([*VIRTUAL, "backend=paged", "serve.port=0", f"out={out}"], ["x"])
+    answers: list[Answered] = []
+
+    def ask(line: str) -> None:
+        server = Server(None, line.split()[-1], out)  # type: ignore[arg-type]
+        body = LONG | {"stream": False}
+        asking.append(
+            threading.Thread(target=lambda: answers.append(server.post("completions", body)))
+        )
+        asking[0].start()
+
+    asking: list[threading.Thread] = []
+    assert asyncio.run(serve_cell(cell, ask)) == 1
+    asking[0].join()
+    why = "the activations of one sequence did not fit: CUDA out of memory."
+    assert f"the engine ended: {why}" in capsys.readouterr().err
+    (answered,) = answers
+    assert answered.status == 500
+    assert answered.json["error"]["message"].startswith(f"the request failed: {why}")
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["status"] == "failed"
+    assert summary["requests"]["unfinished"] == 1
+    assert why in (out / "run.log").read_text(encoding="utf-8")

@@ -31,6 +31,9 @@ VLLM = {
     "request_time_per_output_token_seconds": "histogram",
     "e2e_request_latency_seconds": "histogram",
     "request_decode_time_seconds": "histogram",
+    "request_queue_time_seconds": "histogram",
+    "request_prefill_time_seconds": "histogram",
+    "request_inference_time_seconds": "histogram",
 }
 """Names and types of vLLM's V1 engine (vllm/v1/metrics/loggers.py), those that are here."""
 
@@ -88,6 +91,18 @@ def test_the_time_to_the_first_token_is_in_the_whole(server: Server) -> None:
     assert sum(parts) == pytest.approx(server.metric("vllm:e2e_request_latency_seconds_sum"))
     gaps_s = server.metric("vllm:inter_token_latency_seconds_sum")
     assert parts[1] == pytest.approx(gaps_s)
+
+
+def test_a_request_is_queued_prefilled_and_decoded(server: Server) -> None:
+    server.post("completions", {"prompt": "a", "max_tokens": 30})
+    queue, prefill, decode, inference = (
+        server.metric(f"vllm:request_{name}_time_seconds_sum")
+        for name in ("queue", "prefill", "decode", "inference")
+    )
+    assert min(queue, prefill, decode) > 0
+    assert prefill + decode == pytest.approx(inference)
+    whole_s = server.metric("vllm:e2e_request_latency_seconds_sum")
+    assert queue + inference == pytest.approx(whole_s)
 
 
 @pytest.mark.parametrize(("stop", "reason"), [(None, "length"), ("<|", "stop")])

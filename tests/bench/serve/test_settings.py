@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.cli import main
-from bench.serve.command import hidden
-from bench.serve.settings import KEY_VARIABLE, ServeSettings, api_key
+from bench.errors import SettingError
+from bench.serve.settings import KEY_VARIABLE, ServeSettings, api_key, check_serve
 from tests.bench.serve.running import ON_CPU
 
 
@@ -49,6 +49,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["host="], ["serve.host", "empty"]),
         (["tokenizer=nowhere.json"], ["serve.tokenizer=nowhere.json", "bytes"]),
         (["host=203.0.113.1"], ["serve.host=203.0.113.1", "listened on"]),
+        ([f"host='{'é' * 64}'"], ["serve.host=éé", "listened on"]),
         (["host=no.such.host.invalid"], ["serve.host=no.such.host.invalid", "listened on"]),
         (["--wrong"], ["--wrong", "fragbench serve --help"]),
         (["--multirun", "backend=paged,bucketed"], ["one engine"]),
@@ -79,10 +80,18 @@ def test_the_key_is_in_the_setting_or_in_the_environment(monkeypatch: pytest.Mon
     assert api_key(ServeSettings(api_key="here")) == "here"
 
 
-def test_a_key_is_hidden_in_the_command() -> None:
-    assert hidden("api_key=secret") == "api_key=***"
-    assert hidden("+serve.api_key=secret") == "+serve.api_key=***"
-    assert hidden("port=8000") == "port=8000"
+@pytest.mark.parametrize("key", ["secret\n", "sec\nret", " secret", "sec\tret"])
+def test_a_key_that_no_client_can_send_is_refused_and_not_shown(
+    key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    with pytest.raises(SettingError) as caught:
+        check_serve(ServeSettings(api_key=key))
+    assert "serve.api_key" in str(caught.value)
+    monkeypatch.setenv(KEY_VARIABLE, key)
+    sentence = refusal(capsys, "port=0")
+    assert KEY_VARIABLE in sentence
+    assert "ret" not in sentence
 
 
 def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:

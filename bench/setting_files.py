@@ -1,0 +1,40 @@
+"""config.yaml and environment.json, from which a run can be repeated; without secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.metrics.records import write_json
+
+SECRET = "api_key"
+"""Settings of this name, in any section, are shown to nobody."""
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """config.yaml of a run."""
+    text = yaml.safe_dump(_without_secrets(config), sort_keys=False, allow_unicode=True)
+    (folder / "config.yaml").write_text(text, encoding="utf-8")
+
+
+def write_environment(folder: Path, environment: dict[str, Any]) -> None:
+    """environment.json: the machine, and the "command" as it was typed."""
+    command = [hidden(argument) for argument in environment["command"]]
+    write_json(folder / "environment.json", environment | {"command": command})
+
+
+def hidden(argument: str) -> str:
+    """An argument as others may see it."""
+    key, equals, _ = argument.partition("=")
+    return f"{key}=***" if equals and SECRET in argument else argument
+
+
+def _without_secrets(settings: Any) -> Any:
+    if isinstance(settings, dict):
+        return {
+            key: None if key == SECRET else _without_secrets(value)
+            for key, value in settings.items()
+        }
+    return settings

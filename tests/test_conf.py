@@ -38,7 +38,7 @@ def option_arguments(group: str, option: str, trace: str) -> list[str]:
     if (group, option) == ("workload", "trace"):
         arguments.append(f"workload.path={trace}")
     if (group, option) == ("driver", "locust"):
-        arguments.append("time_scale=20")  # something completes by then
+        arguments += ["stop_after_s=40", "time_scale=20"]  # something completes by then
     return arguments
 
 

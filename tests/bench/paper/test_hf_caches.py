@@ -164,7 +164,7 @@ def test_differences_are_of_their_memory_with_and_without_weights() -> None:
     ("argument", "parts"),
     [
         ("model=opt_13b", ["opt_13b", "llama2_7b"]),
-        ("model=llama3_70b", ["llama3_70b", "4 GPUs"]),
+        ("model=llama3_70b", ["llama3_70b", "tensor_parallel=4"]),
         ("kv_dtype=fp8", ["kv_dtype=fp8", "both as fp16"]),
         ("alloc_conf=garbage_collection_threshold:0.8", ["alloc_conf=", "leave it out"]),
         ("device=cpu", ["device=cpu", "virtual"]),

@@ -120,15 +120,21 @@ def _in_full(argument: str) -> str:
 
 
 def reach(load: LoadSettings) -> LoadSettings:
-    """The settings with what the server at `load.url` said of itself: its model, and whether it
-    may be told lengths. Raises SettingError."""
+    """The settings with what the server at `load.url` said of itself: its model, its vocabulary
+    and whether it may be told lengths. Raises SettingError."""
     if load.url is None:
         raise SettingError(f"`fragbench {NAME}` needs a server: give url=http://HOST:PORT.")
     key = load.api_key or os.environ.get(KEY_VARIABLE)
     header_value(KEY_VARIABLE, key)
     served: Served = served_model(load.url, key, load.model)
     tell = served.by_fragbench if load.tell_lengths is None else load.tell_lengths
-    return dataclasses.replace(load, model=served.name, api_key=key, tell_lengths=tell)
+    return dataclasses.replace(
+        load,
+        model=served.name,
+        api_key=key,
+        tell_lengths=tell,
+        vocab_size=load.vocab_size or served.vocab_size,
+    )
 
 
 def _payload(

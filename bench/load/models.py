@@ -15,10 +15,12 @@ UNAUTHORIZED = (401, 403)
 
 
 class Served(NamedTuple):
-    """A model as its server calls it, and whether that server is ours."""
+    """A model as its server calls it, whether that server is ours, and the vocabulary that it tells
+    if it is."""
 
     name: str
     by_fragbench: bool
+    vocab_size: int | None = None
 
 
 def served_model(url: str, api_key: str | None, wanted: str | None) -> Served:
@@ -45,7 +47,11 @@ def served_model(url: str, api_key: str | None, wanted: str | None) -> Served:
         raise SettingError(
             f"load.model={wanted} is not served at {url}: choose from {', '.join(names)}."
         )
-    return Served(name, models[names.index(name)].get("owned_by") == OURS)
+    model = models[names.index(name)]
+    if model.get("owned_by") != OURS:
+        return Served(name, False)
+    told = model.get("vocab_size")
+    return Served(name, True, told if isinstance(told, int) else None)
 
 
 def _list(url: str, api_key: str | None) -> list[dict[str, Any]]:

@@ -125,6 +125,7 @@ class App:
             "created": self._service.created,
             "owned_by": "fragbench",
             "max_model_len": served.max_model_len,
+            "vocab_size": served.vocab_size,
         }
 
     async def _health(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -10,6 +10,8 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
+from bench.load.models import Served, served_model
+from bench.packaged import load_model
 from tests.bench.serve.running import ON_CPU, Server, running
 
 PROMPT = "Where did the memory go?"
@@ -32,8 +34,10 @@ def client(server: Server) -> Iterator[OpenAI]:
 
 def test_the_model_is_listed_and_found(client: OpenAI) -> None:
     [model] = client.models.list().data
+    vocabulary = load_model("tiny").vocab_size
     assert (model.id, model.object, model.owned_by) == ("tiny", "model", "fragbench")
     assert client.models.retrieve("tiny") == model
+    assert served_model(str(client.base_url), None, None) == Served("tiny", True, vocabulary)
     with pytest.raises(openai.NotFoundError) as caught:
         client.models.retrieve("gpt")
     assert caught.value.code == "model_not_found"

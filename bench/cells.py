@@ -73,10 +73,11 @@ class _Matrix:
         are measured, each other's cores, so that several must be asked for."""
         if kind == "cuda":
             return 1
-        return self.asked_jobs or (1 if kind == "cpu" else _cores())
+        return self.asked_jobs or (1 if kind == "cpu" else cores())
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Of this machine."""
     return os.cpu_count() or 1
 
 
@@ -182,7 +183,7 @@ def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: _Interrupts, consol
         while matrix.running or (matrix.waiting and not interrupts.count):
             while matrix.waiting and len(matrix.running) < jobs and not interrupts.count:
                 cell = matrix.waiting.popleft()
-                job = cell_job(cell, _log(cell, Path(logs)), _threads(cell, jobs))
+                job = cell_job(cell, _log(cell, Path(logs)), cell_threads(cell, cores() // jobs))
                 number = launcher.submit(job)
                 matrix.running[number] = cell
                 view.started(cell.name)
@@ -200,11 +201,11 @@ def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: _Interrupts, consol
             view.tick()
 
 
-def _threads(cell: Cell, jobs: int) -> int:
-    """Of a run, beside which jobs - 1 others run; little is computed elsewhere than on the CPU."""
+def cell_threads(cell: Cell, most: int) -> int:
+    """What a run computes with, of `most` cores; little is computed elsewhere than on the CPU."""
     if cell.device != "cpu" or from_container(cell.config).model.parameters < MANY_PARAMETERS:
         return 1
-    return max(1, _cores() // jobs)
+    return max(1, most)
 
 
 def cell_job(cell: Cell, log: Path | None, threads: int = 1) -> Job:

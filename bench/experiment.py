@@ -86,7 +86,7 @@ def _main(command: str, argv: list[str], options: list[str]) -> int:
     if asked.shows:  # Hydra would sweep rather than show
         options = []
     cells, folder = compose_cells([*options, *argv], ["fragbench", command, *argv])
-    return run_cells(cells, _console(), folder) if cells else max(_exit_codes, default=0)
+    return run_cells(cells, make_console(), folder) if cells else max(_exit_codes, default=0)
 
 
 def compose_cells(argv: list[str], command: list[str]) -> tuple[list[Cell], Path]:
@@ -194,7 +194,7 @@ def _task(composed: DictConfig) -> None:
     name = settings.job.override_dirname.replace("/", "_") or "run"
     cells, folder = _cells([_Composed(ours, name)], sys.argv)
     check_cells(cells, folder / name)
-    _exit_codes.append(run_cells(cells, _console(), folder / name))
+    _exit_codes.append(run_cells(cells, make_console(), folder / name))
 
 
 def take_sweep(
@@ -255,9 +255,10 @@ def _plain(composed: DictConfig) -> dict[str, Any]:
     return config
 
 
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+def make_console() -> Console:
+    """The terminal, or wide enough lines for a file."""
+    found = Console()
+    return found if found.is_terminal else Console(width=PLAIN_WIDTH)
 
 
 def _dated_folder() -> Path:

@@ -19,7 +19,6 @@ import torch
 
 from backends.base import Backend, TokenIds
 from bench.config import Config, from_container
-from bench.costs import CostModel
 from bench.device.job import report_progress
 from bench.engine import wall_clock
 from bench.engine.device_memory import DeviceMemory
@@ -27,7 +26,7 @@ from bench.engine.driver import Stopped, drive
 from bench.engine.engine import ActivationsDoNotFitError, Engine, OnEnd
 from bench.engine.executor import Answer, Executor, ModelledExecutor
 from bench.engine.incidents import IncidentLog
-from bench.engine.limits import resolve_limits, resolve_padding
+from bench.engine.limits import resolve_costs, resolve_limits, resolve_padding
 from bench.engine.model_executor import ModelExecutor
 from bench.engine.scheduler import Limits
 from bench.engine.sequence import Sequence
@@ -138,15 +137,7 @@ class Run:
 
     def _make_executor(self, backend: Backend, limits: Limits, answer: Answer | None) -> Executor:
         config, memory = self._config, self._memory
-        costs = CostModel(
-            shape=config.model,
-            gpu=config.gpu,
-            weight_dtype=config.weight_dtype,
-            kv_dtype=config.kv_dtype,
-            tensor_parallel=config.tensor_parallel,
-            constants=config.costs,
-            kv_block_tokens=backend.block_tokens,
-        )
+        costs = resolve_costs(config, backend.block_tokens)
         padding = resolve_padding(config, backend, limits)
         if memory.decoder is None:
             return ModelledExecutor(costs, memory.activations, memory.driver_calls, padding, answer)

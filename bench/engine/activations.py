@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bench.device.history import Event, read_history
 from bench.model.decoder import Decoder
 from bench.model.shape import ModelShape
 
@@ -87,33 +88,19 @@ def allocate_attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.empty_like(q, memory_format=torch.contiguous_format)
 
 
-Recording = list[tuple[int, int]]
-"""Events (as in ActivationTrace) with the size in bytes."""
-
-
-def _history(forward: Callable[[], None]) -> Recording:
+def _history(forward: Callable[[], None]) -> list[Event]:
     torch.cuda.memory._record_memory_history(context=None, max_entries=100_000)
     try:
         forward()
         entries: list[dict[str, Any]] = torch.cuda.memory._snapshot()["device_traces"][0]
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)
-    recording: Recording = []
-    live: dict[int, tuple[int, int]] = {}
-    count = 0
-    for entry in entries:
-        if entry["action"] == "alloc":
-            live[entry["addr"]] = count, entry["size"]
-            recording.append((count, entry["size"]))
-            count += 1
-        elif entry["action"] == "free_completed":
-            index, size = live.pop(entry["addr"])
-            recording.append((~index, size))
-    assert not live, "a forward pass left allocations behind"
-    return recording
+    history = read_history(entries)
+    assert history.live == history.unknown == 0, "a forward pass left allocations behind"
+    return history.events
 
 
-def _fit(recordings: list[Recording]) -> ActivationTrace:
+def _fit(recordings: list[list[Event]]) -> ActivationTrace:
     events = tuple(event for event, _ in recordings[0])
     for recording in recordings:
         assert tuple(event for event, _ in recording) == events, "the order depends on the shape"
@@ -129,7 +116,7 @@ def _linear(base: int, more_tokens: int, more_rows: int) -> Allocation:
     return Allocation(base - per_token * tokens - per_row * rows, per_token, per_row)
 
 
-def _check(trace: ActivationTrace, recording: Recording) -> None:
+def _check(trace: ActivationTrace, recording: list[Event]) -> None:
     for event, size in recording:
         if event >= 0:
             modelled = trace.allocations[event].size(*CHECKED_SHAPE)

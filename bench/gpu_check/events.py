@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Event = tuple[int, int]
-"""(i, bytes): the i-th allocation; (~i, bytes): it is freed. Bytes as they were asked for."""
+from bench.device.history import Event, read_history
 
 
 def read_events(snapshot: Path) -> list[Event]:
     """The allocations and frees in a `memory_snapshot.pickle`. What was freed but allocated before
     the recording began is left out, and so is what did not fit."""
     with snapshot.open("rb") as file:
-        entries: list[Mapping[str, Any]] = pickle.load(file)["device_traces"][0]
-    events: list[Event] = []
-    live: dict[int, Event] = {}
-    count = 0
-    for entry in entries:
-        if entry["action"] == "alloc":
-            live[entry["addr"]] = count, entry["size"]
-            events.append((count, entry["size"]))
-            count += 1
-        elif entry["action"] == "free_completed" and entry["addr"] in live:
-            index, size = live.pop(entry["addr"])
-            events.append((~index, size))
-    return events
+        return read_history(pickle.load(file)["device_traces"][0]).events
 
 
 class Replay(NamedTuple):

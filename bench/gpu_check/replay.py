@@ -12,7 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bench.gpu_check.events import Difference, Event, Replay, compare, read_events
+from bench.device.history import Event
+from bench.gpu_check.events import Difference, Replay, compare, read_events
 from bench.gpu_check.part import Task, Verdict, write_rows
 from bench.gpu_check.processes import Jobs, PartError, run_fragbench
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu_check.events import Event
+from bench.device.history import Event
 
 
 def replay_events(payload: Mapping[str, Any]) -> dict[str, Any]:

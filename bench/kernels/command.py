@@ -13,7 +13,7 @@ from rich.status import Status
 from bench.device.launcher import Finished, Job, Launcher, Progress
 from bench.device.probe import probe
 from bench.errors import SettingError
-from bench.experiment import PLAIN_WIDTH, compose_cells
+from bench.experiment import compose_cells, make_console
 from bench.kernels.drawing import draw
 from bench.kernels.registry import PROVIDERS, Provider
 from bench.kernels.rows import Device, Row, in_order, write_csv
@@ -60,9 +60,7 @@ def main(argv: list[str]) -> int:
     require_gpu()
     command = ["fragbench", NAME, *argv]
     _, folder = compose_cells([f"out={settings.out}"] if settings.out else [], command)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PLAIN_WIDTH)
+    console = make_console()
     found = _measure(settings, console)
     _write(found, settings, folder, console)
     return FAILED if any(row.status == "failed" for row in found.rows) else 0

@@ -16,7 +16,7 @@ from rich.status import Status
 
 from bench.config import Config, from_container
 from bench.errors import SettingError
-from bench.experiment import CONF_FOLDER, PLAIN_WIDTH, compose_cells
+from bench.experiment import CONF_FOLDER, compose_cells, make_console
 from bench.load.models import Served, served_model
 from bench.load.payload import STOPPED, Payload
 from bench.load.ports import check_ports
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
         return 0
     config, container, folder = _composed(argv)
     if config.load.master_host is not None:
-        return send_for_master(_payload(config, container, config.load, None))
+        return send_for_master(payload_of(config, container, config.load, None))
     check_ports(config.load)
     load = reach(config.load)
     try:
@@ -85,11 +85,9 @@ def main(argv: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     write_config(folder, container)
     write_environment(folder, _environment(argv))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PLAIN_WIDTH)
+    console = make_console()
     started_s = time.monotonic()
-    payload = _payload(config, container, load, expected)
+    payload = payload_of(config, container, load, expected)
     facts = _send(payload, folder, console)
     found = _figures(folder, load, facts)
     summary = _labels(container, load, workload.name) | facts | found | outcome(found, facts)
@@ -137,9 +135,10 @@ def reach(load: LoadSettings) -> LoadSettings:
     )
 
 
-def _payload(
+def payload_of(
     config: Config, container: dict[str, Any], load: LoadSettings, expected: int | None
 ) -> Payload:
+    """What Locust's processes are told of a run; `container` is its configuration as plain data."""
     return Payload(
         load=load,
         workload=container["workload"],
@@ -148,6 +147,7 @@ def _payload(
         vocab_size=config.model.vocab_size,
         workers=load.expect_workers or load.processes,
         expected=expected,
+        time_scale=config.time_scale,
     )
 
 

@@ -10,10 +10,9 @@ from typing import Any
 from bench.config import from_container
 from bench.device.job import report_progress
 from bench.labels import labels
-from bench.load.command import count_requests, reach
+from bench.load.command import count_requests, payload_of, reach
 from bench.load.joined import Served, join
 from bench.load.own_server import OwnServer
-from bench.load.payload import Payload
 from bench.load.ports import check_ports
 from bench.load.processes import send_traffic
 from bench.plugins import make
@@ -36,16 +35,7 @@ def run(payload: dict[str, Any]) -> None:
     key = config.load.api_key or api_key(config.serve)
     with OwnServer(payload | {"config": container}) as server:
         load = reach(replace(config.load, url=server.url, api_key=key))
-        traffic = Payload(
-            load=load,
-            workload=container["workload"],
-            seed=config.seed,
-            stop_after_s=config.stop_after_s,
-            vocab_size=config.model.vocab_size,
-            workers=load.expect_workers or load.processes,
-            expected=expected,
-            time_scale=config.time_scale,
-        )
+        traffic = payload_of(config, container, load, expected)
         facts = send_traffic(traffic, folder, _report, server.ended)
         failed = server.stop()
     named = labels(container, payload["device"]) | {"workload": workload.name}

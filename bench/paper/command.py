@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
-
 from bench.cells import INTERRUPTED
 from bench.errors import SettingError
-from bench.experiment import PLAIN_WIDTH, compose_cells
+from bench.experiment import compose_cells, make_console
 from bench.paper.figure import PaperFigure, Row
 from bench.paper.registry import FIGURES
 from bench.paper.table import terminal_table, write_csv
@@ -54,9 +52,7 @@ def main(argv: list[str]) -> int:
     asked = _parse(argv)
     command = ["fragbench", "figure", *argv]
     _, folder = compose_cells([f"out={asked.out}"] if asked.out else [], command)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PLAIN_WIDTH)
+    console = make_console()
     task = Task(folder, console, command, asked.overrides, asked.path, asked.quick)
     try:
         rows = asked.figure.rows(task)

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure as Drawing
 
 from bench.config import Config, from_container
 from bench.device.launcher import Job
+from bench.device.virtual import allocator_environment, gpu_environment
 from bench.errors import SettingError
 from bench.experiment import compose_cells
 from bench.paper.figure import Row
@@ -25,7 +26,7 @@ from bench.paper.hf_drawing import (
     curves,
     draw,
 )
-from bench.paper.hf_jobs import on_gpu, run_jobs_on_gpu
+from bench.paper.jobs import run_all
 from bench.paper.lengths import drawn_from
 from bench.paper.task import DEFAULTS, Task
 
@@ -88,6 +89,10 @@ Results = Mapping[tuple[Panel, System], Any]
 """What the jobs returned."""
 
 
+MODULES = ("torch", "bench.paper.hf_ours", "transformers.models.llama.modeling_llama")
+"""Imported once, before jobs are forked."""
+
+
 class HfCaches:
     """Memory step by step: an unmodified Hugging Face Llama, and ours."""
 
@@ -98,7 +103,7 @@ class HfCaches:
     def rows(self, task: Task) -> list[Row]:
         container, config = _compose(task)
         jobs = {case: _job(*case, container, config, task.quick) for case in LONGEST_FIRST}
-        results = run_jobs_on_gpu(jobs, config.jobs, task.console)
+        results = run_all(jobs, "virtual", MODULES, config.jobs, task.console)
         task.folder.mkdir(parents=True, exist_ok=True)
         _write_steps(task.folder / "steps.csv", results)
         return [row for panel in PANELS for row in _rows(panel, results, drawn_from(container))]
@@ -162,7 +167,8 @@ def _job(
         "longest_output": QUICK_OUTPUT if quick else LONGEST_OUTPUT,
         "padded": system.padded,
     }
-    return on_gpu(f"bench.paper.{system.job}", payload, config.gpu, panel.alloc_conf)
+    environment = gpu_environment(config.gpu) | allocator_environment(panel.alloc_conf)
+    return Job(f"bench.paper.{system.job}", payload, environment)
 
 
 def _rows(panel: Panel, results: Results, lengths: str) -> list[Row]:

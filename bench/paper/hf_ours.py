@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from backends.base import Backend, Demand, KvLayout
-from bench.config import Config
-from bench.costs import CostModel, StepWork
+from bench.costs import StepWork
 from bench.engine.activations import allocate_attention
 from bench.engine.device_memory import DeviceMemory
 from bench.engine.engine import Engine
 from bench.engine.executor import Computed, ModelledExecutor
 from bench.engine.incidents import IncidentLog
-from bench.engine.limits import resolve_limits
+from bench.engine.limits import resolve_costs, resolve_limits
 from bench.engine.scheduler import Limits, Plan
 from bench.engine.sequence import Sequence
 from bench.errors import SettingError
@@ -71,7 +70,7 @@ class _Runner:
         self._sent = 0
         self._engine = Engine(
             started.backend,
-            _EveryStep(_costs(config), memory.activations, memory.driver_calls),
+            _EveryStep(resolve_costs(config, None), memory.activations, memory.driver_calls),
             started.limits,
             MemoryAccount(memory.token_bytes, memory.plan.kv_budget_bytes),
             IncidentLog(memory.allocator_counters),
@@ -110,18 +109,6 @@ class _EveryStep(ModelledExecutor):
     def run(self, work: StepWork, plan: Plan, memory_state: int) -> Computed:
         self._step += 1
         return super().run(work, plan, memory_state=self._step)
-
-
-def _costs(config: Config) -> CostModel:
-    return CostModel(
-        shape=config.model,
-        gpu=config.gpu,
-        weight_dtype=config.weight_dtype,
-        kv_dtype=config.kv_dtype,
-        tensor_parallel=config.tensor_parallel,
-        constants=config.costs,
-        kv_block_tokens=None,
-    )
 
 
 def whole_batch(payload: dict[str, Any]) -> dict[str, Any]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from bench.device.launcher import Finished, Job, Launcher
+from rich.console import Console
+
+from bench.device.launcher import DeviceKind, Finished, Job, Launcher
 from bench.errors import SettingError
 from bench.experiment import compose_cells
 from bench.paper.task import Task
 
 TICK_S = 1.0
+Name = TypeVar("Name", bound=Hashable)
 
 
 def run_jobs(target: str, payloads: Sequence[Mapping[str, Any]], task: Task) -> list[Any]:
@@ -26,23 +29,37 @@ def run_jobs(target: str, payloads: Sequence[Mapping[str, Any]], task: Task) -> 
             "takes jobs, out, path and quick."
         )
     (settings,), _ = compose_cells([*task.overrides, f"out={task.folder}"], task.command)
-    at_once = settings.config["jobs"] or os.cpu_count() or 1
-    module = target.partition(":")[0]
-    results: dict[int, Any] = {}
-    waiting = [Job(target, payload) for payload in payloads]
+    jobs = {number: Job(target, payload) for number, payload in enumerate(payloads)}
+    modules = "torch", target.partition(":")[0]
+    results = run_all(jobs, "cpu", modules, settings.config["jobs"], task.console)
+    task.folder.mkdir(parents=True, exist_ok=True)
+    return [results[number] for number in jobs]
+
+
+def run_all(
+    jobs: Mapping[Name, Job],
+    device: DeviceKind,
+    modules: Sequence[str],
+    at_once: int | None,
+    console: Console,
+) -> dict[Name, Any]:
+    """What jobs return, by their names; `at_once` of them run at a time (None: one a core), in
+    processes that import `modules` once. Raises SettingError where one cannot be done."""
+    waiting, names = list(jobs), dict[int, Name]()
+    results: dict[Name, Any] = {}
     with (
-        Launcher("cpu", modules=("torch", module)) as launcher,
-        task.console.status(f"0 of {len(payloads)} done") as status,
+        Launcher(device, modules=modules) as launcher,
+        console.status(f"0 of {len(jobs)} done") as status,
     ):
-        while len(results) < len(payloads):
-            while waiting and launcher.running < at_once:
-                launcher.submit(waiting.pop(0))
+        while len(results) < len(jobs):
+            while waiting and launcher.running < (at_once or os.cpu_count() or 1):
+                name = waiting.pop(0)
+                names[launcher.submit(jobs[name])] = name
             for event in launcher.wait(timeout=TICK_S):
                 if isinstance(event, Finished):
-                    results[event.job] = _result(event)
-                    status.update(f"{len(results)} of {len(payloads)} done")
-    task.folder.mkdir(parents=True, exist_ok=True)
-    return [results[number] for number in sorted(results)]
+                    results[names[event.job]] = _result(event)
+                    status.update(f"{len(results)} of {len(jobs)} done")
+    return results
 
 
 def _result(event: Finished) -> Any:

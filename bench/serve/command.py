@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from bench.cells import Cell, cell_environment
+from bench.cells import Cell, cell_environment, cell_threads, cores
 from bench.config import from_container
 from bench.errors import SettingError
 from bench.experiment import compose_cells, parse_options
@@ -74,7 +74,10 @@ async def serve_cell(cell: Cell, say: Callable[[str], None] = print) -> int:
     computes = cell.device != "virtual"  # else an end-of-sequence id is only a number
     eos_ids = end_of_sequence_ids(checkpoint) if computes else frozenset[int]()
     with bind(settings.host, settings.port) as listening, _signals() as told:
-        engine = await EngineClient.start(_payload(cell), cell.device, cell_environment(cell))
+        threads = cell_threads(cell, cores() - 1)  # one core is for HTTP
+        engine = await EngineClient.start(
+            _payload(cell), cell.device, cell_environment(cell), threads
+        )
         try:
             name = settings.served_model_name or config.model.name
             facts = engine.facts

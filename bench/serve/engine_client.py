@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import shutil
 import tempfile
 import threading
@@ -102,22 +101,29 @@ class EngineClient:
 
     @classmethod
     async def start(
-        cls, payload: Mapping[str, Any], device: DeviceKind, environment: Mapping[str, str]
+        cls,
+        payload: Mapping[str, Any],
+        device: DeviceKind,
+        environment: Mapping[str, str],
+        threads: int = 1,
     ) -> EngineClient:
-        """Starts the engine of `payload` (as bench.run.run takes), and waits
-        until its memory is set up. Raises SettingError if it cannot be."""
+        """Starts the engine of `payload` (as bench.run.run takes), which computes with `threads`
+        threads, and waits until its memory is set up. Raises SettingError if it cannot be."""
         client = cls()
-        await client._start(payload, device, environment)
+        await client._start(payload, device, environment, threads)
         return client
 
     async def _start(
-        self, payload: Mapping[str, Any], device: DeviceKind, environment: Mapping[str, str]
+        self,
+        payload: Mapping[str, Any],
+        device: DeviceKind,
+        environment: Mapping[str, str],
+        threads: int,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fragbench-serve-")
         path = str(Path(self._folder.name) / "engine.sock")
         self._out, self._log = Path(payload["out"]), Path(self._folder.name) / LOG
         self._server = await asyncio.start_unix_server(self._on_connection, path, limit=LINE_LIMIT)
-        threads = max(1, (os.cpu_count() or 1) - 1) if device == "cpu" else 1  # one core for HTTP
         job = Job(
             JOB,
             {**payload, "socket": path},

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from bench.cells import _Matrix, _threads
+from bench.cells import _Matrix, cell_threads, cores
 from bench.cli import main
 from bench.experiment import compose_cells
 from tests.virtual_gpu import skip_without_virtual_gpu
@@ -221,7 +221,7 @@ def test_large_models_on_the_cpu_share_its_cores(monkeypatch: pytest.MonkeyPatch
     for model in ("tiny", "llama2_7b"):
         (cell,), _ = compose_cells([f"model={model}", "device=cpu"], ["fragbench"])
         cell.device = "cpu"
-        threads[model] = [_threads(cell, jobs) for jobs in (1, 3, 16)]
+        threads[model] = [cell_threads(cell, cores() // jobs) for jobs in (1, 3, 16)]
         cell.device = "virtual"
-        assert _threads(cell, 1) == 1
+        assert cell_threads(cell, cores()) == 1
     assert threads == {"tiny": [1, 1, 1], "llama2_7b": [8, 2, 1]}

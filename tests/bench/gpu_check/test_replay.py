@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from bench.device.history import Event
 from bench.gpu_check import replay
 from bench.gpu_check.card import Device, virtual_twin
-from bench.gpu_check.events import Event, Replay, compare
+from bench.gpu_check.events import Replay, compare
 from bench.gpu_check.part import Task
 from bench.gpu_check.processes import Jobs
 

@@ -29,8 +29,8 @@ from bench.setting_files import write_config
 
 MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed",
            "backends.paged", "backends.paged_prefix", "backends.paged_radix", "backends.vmm",
-           "workloads.mixed", "workloads.multi_turn", "workloads.retrieval",
-           "workloads.survivors.scores", "workloads.trace")  # fmt: skip
+           "workloads.generated", "workloads.kinds.single", "workloads.kinds.sessions",
+           "workloads.kinds.retrieval", "workloads.survivors.scores", "workloads.trace")  # fmt: skip
 """Imported once, before runs are forked."""
 
 TARGETS = {"inprocess": "bench.run:run", "locust": "bench.load.driven:run"}

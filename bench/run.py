@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,13 @@ from bench.device.job import report_progress
 from bench.engine import wall_clock
 from bench.engine.device_memory import DeviceMemory
 from bench.engine.driver import Stopped, drive
-from bench.engine.engine import ActivationsDoNotFitError, Engine, OnEnd
+from bench.engine.engine import ActivationsDoNotFitError, Engine
 from bench.engine.executor import Answer, Executor, ModelledExecutor
 from bench.engine.incidents import IncidentLog
 from bench.engine.limits import resolve_costs, resolve_limits, resolve_padding
 from bench.engine.model_executor import ModelExecutor
 from bench.engine.scheduler import Limits
-from bench.engine.sequence import Sequence
+from bench.engine.users import Users
 from bench.environment import environment
 from bench.errors import SettingError
 from bench.labels import labels
@@ -37,13 +36,12 @@ from bench.metrics import summary
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.recorder import Recorder
 from bench.metrics.records import write_json
-from bench.metrics.status import Status
 from bench.model.sampling import Sampler
 from bench.plugins import make
 from bench.setting_files import write_config, write_environment
 from bench.token_source import TextSource, token_source
-from bench.turns import MOST_COUNTED, turns
-from workloads.base import Request, Workload, WorkloadError
+from bench.turns import count_turns
+from workloads.base import Request, Workload
 
 PROGRESS_S = 0.25
 FLUSH_S = 4.0  # a killed run loses no more than this and a bit
@@ -57,17 +55,17 @@ def run(payload: dict[str, Any]) -> None:
     started = time.monotonic()
     config = from_container(payload["config"])
     workload: Workload = make(payload["config"]["workload"], "workload")
-    expected = _count(workload.requests(config.seed), config.stop_after_s)
-    if not expected:
-        raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
+    expected = count_turns(workload, config.seed, config.stop_after_s)
     listener = Run(config, payload, started, {"workload": workload.name})
-    listener.expected = expected if expected < MOST_COUNTED else None
+    listener.expected = expected
     requests = workload.requests(config.seed)
+    buffer_tokens = config.serve.stream_buffer_tokens
+    users = Users(listener.engine, requests, workload.closed_loop, buffer_tokens)
     if config.driver.clock == "virtual":
-        listener.go(partial(drive, requests=requests, stop_after_s=config.stop_after_s))
+        listener.go(partial(drive, users=users, stop_after_s=config.stop_after_s))
     else:
         clock = wall_clock.Clock(config.time_scale)
-        schedule = wall_clock.Schedule(requests, config.stop_after_s, clock)
+        schedule = wall_clock.Schedule(users, config.stop_after_s, clock)
         listener.go(partial(wall_clock.drive, traffic=schedule, clock=clock))
 
 
@@ -114,7 +112,6 @@ class Run:
         self._reported_at = self._flushed_at = time.monotonic()
         self._recorder = Recorder(self._folder, config.sample_interval_s, memory.allocator_row)
         self._executor = self._make_executor(backend, limits, answer)
-        self._on_ends: list[OnEnd] = [self._recorder.on_end]
         self.engine = Engine(
             backend,
             self._executor,
@@ -122,18 +119,10 @@ class Run:
             MemoryAccount(memory.token_bytes, memory.plan.kv_budget_bytes),
             IncidentLog(memory.allocator_counters),
             config.max_model_len,
-            self._on_end,
+            self._recorder.on_end,
             self._token_source(backend),
         )
         self._recorder.listen(self.engine)
-
-    def listen(self, on_end: OnEnd) -> None:
-        """Has `on_end` hear of every request that ended, as the recorder does."""
-        self._on_ends.append(on_end)
-
-    def _on_end(self, sequence: Sequence, status: Status, cause: str | None, end_s: float) -> None:
-        for on_end in self._on_ends:
-            on_end(sequence, status, cause, end_s)
 
     def _make_executor(self, backend: Backend, limits: Limits, answer: Answer | None) -> Executor:
         config, memory = self._config, self._memory
@@ -225,14 +214,6 @@ class Run:
             "activation_replays": self._memory.activations and self._memory.activations.replays,
             "wall_s": time.monotonic() - self._started,
         }
-
-
-def _count(requests: Iterator[Request], stop_after_s: float | None) -> int:
-    """How many requests will be sent, MOST_COUNTED for that many or more. Later turns count, though
-    those of sessions that are cut off by the end are not known before."""
-    end_s = float("inf") if stop_after_s is None else stop_after_s
-    sent = takewhile(lambda request: request.scheduled_s < end_s, requests)
-    return sum(1 for _ in islice(turns(sent), MOST_COUNTED))
 
 
 def _start_allocator() -> None:

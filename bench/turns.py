@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
+from itertools import islice, takewhile
 
-from workloads.base import Request
+from workloads.base import Request, Workload, WorkloadError
 
 MOST_COUNTED = 200_000
 """About a second of drawing; a workload that has more is not counted."""
@@ -17,3 +19,27 @@ def turns(first_turns: Iterable[Request]) -> Iterator[Request]:
         while turn is not None:
             yield turn
             turn = turn.next_turn
+
+
+def sessions(workload: Workload, seed: int, stop_after_s: float | None) -> Iterator[Request]:
+    """First turns of those that will be sent, so far as their times are known before."""
+    drawn = workload.requests(seed)
+    if stop_after_s is None or workload.closed_loop is not None:
+        return drawn
+    return takewhile(lambda request: request.scheduled_s < stop_after_s, drawn)
+
+
+def count_turns(workload: Workload, seed: int, stop_after_s: float | None) -> int | None:
+    """How many requests will be sent, None for more than MOST_COUNTED or where it depends on their
+    answers. Later turns count, though the end may cut them off.
+
+    Raises WorkloadError for a workload without requests.
+    """
+    first_turns = sessions(workload, seed, stop_after_s)
+    loop = workload.closed_loop
+    ends_by_time = stop_after_s is not None or (loop is not None and loop.until_s < math.inf)
+    most = 1 if loop is not None and ends_by_time else MOST_COUNTED
+    count = sum(1 for _ in islice(turns(first_turns), most))
+    if not count:
+        raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
+    return count if count < most else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -34,11 +35,41 @@ Survivors = Callable[[], Iterator[Sequence[int]]]
 """Starts a beam search: for each step after the first, the beam that each survivor goes on from."""
 
 
+class Leave(NamedTuple):
+    """When a client closes its connection: `after_s` seconds after it sent or with `after_tokens`
+    tokens, whichever comes first; None is never. `kind` is what it is called in results."""
+
+    kind: str
+    after_s: float | None = None
+    after_tokens: int | None = None
+
+
+class Client(NamedTuple):
+    """What a request's client does beside waiting: it leaves, or reads `tokens_per_s` only."""
+
+    leave: Leave | None = None
+    tokens_per_s: float | None = None
+
+
+PATIENT = Client()
+"""Reads all, as fast as it comes."""
+
+
+class ClosedLoop(NamedTuple):
+    """`users` that each send a session when their last one has ended, and a pause has passed. User
+    n starts n x `stagger_s` after the first one; nothing is started at `until_s` or later."""
+
+    users: int
+    stagger_s: float
+    until_s: float = math.inf
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What one client asks, and the output length that it will turn out to have.
 
-    `scheduled_s` counts from the start of the workload. `output_tokens` is the true length: only
+    `scheduled_s` counts from the start of the workload; in a closed loop, from the end of its
+    user's last session. `output_tokens` is the true length: only
     the oracle and pow2 policies may read it before the request ends. The prompt starts with the
     segments of `prefix`; the rest is the request's own (workloads/tokens.py makes token ids).
     Prefixes are shared only between requests of one `cache_salt` (a tenant's, or an adapter's
@@ -59,14 +90,18 @@ class Request:
     branches: int = 1
     survivors: Survivors | None = None
     next_turn: Request | None = None
+    client: Client = PATIENT
 
 
 class Workload(Protocol):
     """A source of requests. The same seed gives the same requests on every machine."""
 
     name: str
+    closed_loop: ClosedLoop | None
+    """None for an open loop, where each request has a time of its own."""
 
     def requests(self, seed: int) -> Iterator[Request]:
-        """Requests in order of `scheduled_s`, those of later turns inside the ones before them,
-        each with an id of its own. Raises WorkloadError."""
+        """Requests in order of `scheduled_s` (in a closed loop: in that of their start), those of
+        later turns inside the ones before them, each with an id of its own. Raises
+        WorkloadError."""
         ...

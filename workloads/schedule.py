@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals.base import NS_PER_S, Arrivals, check_arrivals
+from workloads.arrivals.closed_loop import ClosedLoopArrivals
+from workloads.base import ClosedLoop
 from workloads.settings import (
     optional_duration_s,
     optional_rate_rps,
@@ -19,7 +22,7 @@ from workloads.streams import stream
 
 
 class Schedule:
-    """Arrivals at `rate_rps`, null for their own rate, the first at 0 s.
+    """Arrivals at `rate_rps`, null for their own rate, the first at 0 s; or a closed loop's.
 
     Ends after `num_requests`, or at `duration_s` (excluded), whichever comes first; at least one
     must be set, unless the arrivals are a trace's, which end by themselves. Raises WorkloadError.
@@ -28,24 +31,34 @@ class Schedule:
     def __init__(
         self,
         *,
-        arrivals: Arrivals,
+        arrivals: Arrivals | ClosedLoopArrivals,
         rate_rps: float | None,
         num_requests: int | None,
         duration_s: float | None,
     ) -> None:
-        self._arrivals = check_arrivals(arrivals)
-        self._rate_rps = _choose_rate_rps(rate_rps, self._arrivals)
         self.num_requests = optional_requests("workload.num_requests", num_requests)
         self._duration_s = optional_duration_s("workload.duration_s", duration_s)
-        if num_requests is None and duration_s is None and self._arrivals.own_rate_rps is None:
+        self.closed_loop: ClosedLoop | None = None
+        self._chunks: Callable[[np.random.Generator], Iterator[NDArray[np.int64]]]
+        own_rate_rps = None
+        if isinstance(arrivals, ClosedLoopArrivals):
+            optional_rate_rps("workload.rate_rps", rate_rps)
+            until_s = math.inf if self._duration_s is None else self._duration_s
+            self.closed_loop = ClosedLoop(arrivals.users, arrivals.stagger_s, until_s)
+            self._chunks = arrivals.pauses_ns
+        else:
+            checked = check_arrivals(arrivals)
+            own_rate_rps = checked.own_rate_rps
+            rate = _choose_rate_rps(rate_rps, checked)
+            self._chunks = lambda rng: checked.times_ns(rng, rate)
+        if num_requests is None and duration_s is None and own_rate_rps is None:
             fix = "set workload.num_requests or workload.duration_s"
             raise refusal("workload.duration_s", None, "set where num_requests is null", fix)
 
     def times_ns(self, seed: int) -> Iterator[NDArray[np.int64]]:
-        """Chunks of times in ns, ascending, drawn as they are asked for. Raises WorkloadError for
-        a seed that is none, at once."""
-        chunks = self._arrivals.times_ns(stream(seed, "arrivals"), self._rate_rps)
-        return self._until_the_end(chunks)
+        """Chunks of times in ns, ascending, or of a closed loop's pauses, drawn as they are asked
+        for. Raises WorkloadError for a seed that is none, at once."""
+        return self._until_the_end(self._chunks(stream(seed, "arrivals")))
 
     def _until_the_end(self, chunks: Iterator[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
         sent = 0
@@ -59,7 +72,7 @@ class Schedule:
     def _within_limits(self, times_ns: NDArray[np.int64], sent: int) -> NDArray[np.int64]:
         if self.num_requests is not None:
             times_ns = times_ns[: self.num_requests - sent]
-        if self._duration_s is not None:
+        if self._duration_s is not None and self.closed_loop is None:
             times_ns = times_ns[: np.searchsorted(times_ns, self._duration_s * NS_PER_S)]
         return times_ns
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -54,8 +54,8 @@ class LateSteps:
 
 
 class Engine:
-    """Schedules, executes and accounts. `on_end` hears of every request that ended, once, and
-    `on_token` of the ids that it got in a step (None where nothing is computed), a branch each."""
+    """Schedules, executes and accounts. All of `on_ends` hear of every request that ended, once,
+    and `on_token` of the ids that it got in a step (None where nothing is computed), a branch each."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Engine:
         self.on_step: Callable[[Step], None] | None = None
         self.on_token: OnToken | None = None
         self.max_model_len = max_model_len
-        self._on_end = on_end
+        self.on_ends = [on_end]
         self._token_source = token_source
         self._now = 0.0
         self.max_num_seqs = limits.max_num_seqs
@@ -87,7 +87,6 @@ class Engine:
         self.late_steps = LateSteps()
         scheduler = StaticScheduler if limits.batching == "static" else Scheduler
         self._scheduler = scheduler(self.memory, limits, incidents, self._ended)
-        self._later_turns: list[Request] = []
 
     @property
     def running(self) -> list[Sequence]:
@@ -256,32 +255,28 @@ class Engine:
         for sequence in self._scheduler.finish(finished, end_s):
             self._ended(sequence, Status.COMPLETED, None)
 
-    def _observe(self, step: Step) -> None:
+    def _account_for(self, seconds: float, memory_bound: bool) -> None:
         running = self.running
-        self.account.observe(
-            running,
-            step.end_s - step.start_s,
-            self.memory.usage(),
-            self.token_states,
-            len(running),
-            step.memory_bound,
-        )
+        usage = self.memory.usage()
+        self.account.observe(running, seconds, usage, self.token_states, len(running), memory_bound)
+
+    def _observe(self, step: Step) -> None:
+        self._account_for(step.end_s - step.start_s, step.memory_bound)
         if self.on_step is not None:
             self.on_step(step)
 
     def _ended(self, sequence: Sequence, status: Status, cause: str | None) -> None:
         sequence.status = status
-        if status is Status.COMPLETED:
+        if status is Status.COMPLETED and sequence.request.client.tokens_per_s is None:
             self.gaps.completed(sequence)
-        self._on_end(sequence, status, cause, self._now)
-        turn = sequence.request.next_turn
-        if turn is not None:
-            self._later_turns.append(replace(turn, scheduled_s=self._now + turn.scheduled_s))
+        for on_end in self.on_ends:
+            on_end(sequence, status, cause, self._now)
 
-    def take_later_turns(self) -> list[Request]:
-        """Requests that follow those that ended since the last call, with their times."""
-        turns, self._later_turns = self._later_turns, []
-        return turns
+    def hold(self, now: float, until_s: float) -> None:
+        """Time passes in which nothing can be computed: sequences whose clients are behind keep
+        their memory."""
+        if self.running:
+            self._account_for(until_s - now, self._scheduler.memory_bound)
 
     def stop(self, now: float) -> None:
         """The run is over: what is open stays unfinished, and its unfilled memory undetermined."""

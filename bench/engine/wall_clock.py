@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
-from bench.engine.driver import Arrivals, Stopped
+from bench.engine.driver import Stopped
 from bench.engine.engine import Engine
-from workloads.base import Request
+from bench.engine.users import Users
 
 IDLE_WAIT_S = 0.25
 """Between two looks at whether an idle engine is to stop."""
@@ -86,6 +86,7 @@ def drive(
                 if not behind:  # else something may have come since
                     patience_s = IDLE_WAIT_S if engine.idle else STUCK_WAIT_S
                     traffic.wait(time.monotonic() + patience_s)
+                engine.hold(now, clock.now())
                 now, behind = clock.now(), False
             on_tick(now)
     except Stopped:
@@ -104,22 +105,20 @@ def _sleep(traffic: Traffic, until_s: float) -> bool:
 
 
 class Schedule:
-    """The requests of a workload, each at its time, as an open-loop client sends them."""
+    """What the users of a workload send and do, each at its time."""
 
-    def __init__(
-        self, requests: Iterable[Request], stop_after_s: float | None, clock: Clock
-    ) -> None:
-        self._arrivals = Arrivals(requests)
+    def __init__(self, users: Users, stop_after_s: float | None, clock: Clock) -> None:
+        self._users = users
         self._end_s = float("inf") if stop_after_s is None else stop_after_s
         self._clock = clock
 
     @property
     def over(self) -> bool:
-        return self._arrivals.next_s == float("inf")
+        return self._users.next_s == float("inf")
 
     def wait(self, until_s: float) -> None:
         now_s = time.monotonic()
-        next_s = self._clock.monotonic(self._arrivals.next_s)
+        next_s = self._clock.monotonic(self._users.next_s)
         if next_s > now_s:  # else it waits for the end of a step
             until_s = min(until_s, next_s)
         time.sleep(max(0.0, until_s - now_s))
@@ -127,11 +126,7 @@ class Schedule:
     def act(self, engine: Engine, now: float) -> None:
         if now >= self._end_s:
             raise Stopped
-        self._arrivals.add(engine.take_later_turns())
-        while self._arrivals.next_s <= now:
-            request = self._arrivals.pop()
-            engine.add(request, request.scheduled_s)
-            self._arrivals.add(engine.take_later_turns())  # it may have been rejected
+        self._users.act(now)
 
     def tell(self, now: float) -> None:
         pass

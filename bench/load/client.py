@@ -13,7 +13,7 @@ from bench.load.asking import Asker
 from bench.load.completions import Choice
 from bench.load.connections import Connections
 from bench.load.exchange import Exchange
-from bench.load.habits import Habits, draw_habits
+from bench.load.habits import Habits, habits
 from bench.load.settings import LoadSettings
 from bench.metrics.status import Status
 from workloads.base import Request
@@ -75,30 +75,28 @@ class Client:
 
     def _ask(self, request: Request, due_s: float, content: bytes) -> Exchange:
         """Sends a request until it was answered or may not be tried again."""
-        habits = draw_habits(self._load, self._seed, request)
+        own = habits(self._load, self._seed, request, self._time_scale)
         attempt = 0
         while True:
-            exchange = self._try(request, due_s, content, habits, attempt)
+            exchange = self._try(request, due_s, content, own, attempt)
             if not exchange.retryable or attempt == self._load.retries.limit:
                 return exchange
             asked_s = exchange.retry_after_s
-            gevent.sleep(habits.backoffs_s[attempt] if asked_s is None else asked_s)
+            gevent.sleep(own.backoffs_s[attempt] if asked_s is None else asked_s)
             attempt += 1
 
     def _try(
-        self, request: Request, due_s: float, content: bytes, habits: Habits, attempt: int
+        self, request: Request, due_s: float, content: bytes, own: Habits, attempt: int
     ) -> Exchange:
-        exchange = Exchange(
-            self._connections, content, request.branches, habits, self._load.timeout_s
-        )
+        exchange = Exchange(self._connections, content, request.branches, own, self._load.timeout_s)
         try:
             exchange.run()
         finally:  # an attempt that was killed is a row too, once it was sent
             if exchange.status != Status.UNFINISHED or exchange.sent_s is not None:
-                slow = habits.tokens_per_s is not None
+                slow = own.tokens_per_s is not None
                 at_s = due_s - self.start_s
-                own = {"attempt": attempt, "scheduled_s": at_s, "slow_reader": slow}
-                self._on_row(self._row(request, exchange) | own)
+                about = {"attempt": attempt, "scheduled_s": at_s, "slow_reader": slow}
+                self._on_row(self._row(request, exchange) | about)
                 self._on_end(exchange)
         return exchange
 

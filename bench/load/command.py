@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from importlib.metadata import version
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from bench.plugins import make
 from bench.serve.settings import KEY_VARIABLE
 from bench.setting_checks import header_value
 from bench.setting_files import write_config, write_environment
-from bench.turns import MOST_COUNTED, turns
+from bench.turns import MOST_COUNTED, count_turns, sessions
 from workloads.base import Workload, WorkloadError
 
 FAILED, INTERRUPTED = 1, 130
@@ -53,7 +53,8 @@ SGLang, TGI, llama.cpp, `fragbench serve`). Writes client/ (a row an attempt), r
 Examples
   fragbench load url=http://127.0.0.1:8000 workload=chat workload.rate_rps=2
   fragbench load url=http://127.0.0.1:8000 model=my-model vocab_size=32000 workload=sharegpt
-  fragbench load url=http://127.0.0.1:8000 workload=mixed users=64 stop_after_s=60 processes=2
+  fragbench load url=http://127.0.0.1:8000 stop_after_s=60 processes=2 \\
+      workload=mixed workload/arrivals=closed_loop workload.arrivals.users=64
   fragbench load url=http://127.0.0.1:8080 prompt_as=text endpoint=chat ignore_eos=false
   fragbench load url=http://10.0.0.1:8000 bind_host=0.0.0.0 master_port=5557 expect_workers=4
   fragbench load master_host=10.0.0.2 master_port=5557 processes=2   (on another machine)
@@ -74,12 +75,12 @@ def main(argv: list[str]) -> int:
         return 0
     config, container, folder = _composed(argv)
     if config.load.master_host is not None:
-        return send_for_master(payload_of(config, container, config.load, None))
+        return send_for_master(payload_of(config, container, config.load, None, None))
     check_ports(config.load)
     load = reach(config.load)
     try:
         workload: Workload = make(container["workload"], "workload")
-        expected = count_requests(workload, config)
+        expected = check_traffic(workload, config)
     except WorkloadError as error:
         raise SettingError(str(error)) from error
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,10 +88,10 @@ def main(argv: list[str]) -> int:
     write_environment(folder, _environment(argv))
     console = make_console()
     started_s = time.monotonic()
-    payload = payload_of(config, container, load, expected)
+    payload = payload_of(config, container, load, workload, expected)
     facts = _send(payload, folder, console)
     found = _figures(folder, load, facts)
-    summary = _labels(container, load, workload.name) | facts | found | outcome(found, facts)
+    summary = _labels(container, load, workload) | facts | found | outcome(found, facts)
     summary["wall_s"] = time.monotonic() - started_s
     write_json(folder / "summary.json", summary)
     print_figures(summary, folder, console)
@@ -136,9 +137,15 @@ def reach(load: LoadSettings) -> LoadSettings:
 
 
 def payload_of(
-    config: Config, container: dict[str, Any], load: LoadSettings, expected: int | None
+    config: Config,
+    container: dict[str, Any],
+    load: LoadSettings,
+    workload: Workload | None,
+    expected: int | None,
 ) -> Payload:
-    """What Locust's processes are told of a run; `container` is its configuration as plain data."""
+    """What Locust's processes are told of a run; `container` is its configuration as plain data,
+    and of another machine's run there is no `workload`."""
+    loop = None if workload is None else workload.closed_loop
     return Payload(
         load=load,
         workload=container["workload"],
@@ -146,32 +153,26 @@ def payload_of(
         stop_after_s=config.stop_after_s,
         vocab_size=config.model.vocab_size,
         workers=load.expect_workers or load.processes,
+        users=None if loop is None else loop.users,
         expected=expected,
         time_scale=config.time_scale,
     )
 
 
-def count_requests(workload: Workload, config: Config) -> int | None:
+def check_traffic(workload: Workload, config: Config) -> int | None:
     """Requests that will be sent, later turns included; None if the run may end before.
 
     Raises WorkloadError for a workload without requests, and for beams, which no server of this
     protocol keeps.
     """
-    end_s = float("inf") if config.stop_after_s is None else config.stop_after_s
-    first_turns = workload.requests(config.seed)
-    if config.load.users is None:
-        first_turns = takewhile(lambda request: request.scheduled_s < end_s, first_turns)
-    count = 0
-    for request in islice(turns(first_turns), MOST_COUNTED):
+    for request in islice(sessions(workload, config.seed, config.stop_after_s), MOST_COUNTED):
         if request.survivors is not None:
             raise WorkloadError(
                 f"workload={workload.name} asks for beams, which cannot be asked for over HTTP: "
                 "choose workload=parallel_sampling."
             )
-        count += 1
-    if not count:
-        raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
-    return count if config.stop_after_s is None and count < MOST_COUNTED else None
+    expected = count_turns(workload, config.seed, config.stop_after_s)
+    return expected if config.stop_after_s is None else None
 
 
 def _send(payload: Payload, folder: Path, console: Console) -> dict[str, Any]:
@@ -197,7 +198,7 @@ def _figures(folder: Path, load: LoadSettings, facts: dict[str, Any]) -> dict[st
     return found | {"warnings": warnings(found, facts)}
 
 
-def _labels(container: dict[str, Any], load: LoadSettings, workload: str) -> dict[str, Any]:
+def _labels(container: dict[str, Any], load: LoadSettings, workload: Workload) -> dict[str, Any]:
     path = container["workload"].get("path")
     return {
         "name": container["name"],
@@ -205,11 +206,16 @@ def _labels(container: dict[str, Any], load: LoadSettings, workload: str) -> dic
         "device": "server",
         "time": "measured",
         "backend": "server",
-        "workload": Path(path).stem if path else workload,
+        "workload": Path(path).stem if path else workload.name,
         "model": load.model,
         "seed": container["seed"],
-        "loop": "open" if load.users is None else "closed",
+        "loop": loop_name(workload),
     }
+
+
+def loop_name(workload: Workload) -> str:
+    """Whether requests have times of their own."""
+    return "open" if workload.closed_loop is None else "closed"
 
 
 def _environment(argv: list[str]) -> dict[str, Any]:

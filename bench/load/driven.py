@@ -10,7 +10,7 @@ from typing import Any
 from bench.config import from_container
 from bench.device.job import report_progress
 from bench.labels import labels
-from bench.load.command import count_requests, payload_of, reach
+from bench.load.command import check_traffic, loop_name, payload_of, reach
 from bench.load.joined import Served, join
 from bench.load.own_server import OwnServer
 from bench.load.ports import check_ports
@@ -29,16 +29,17 @@ def run(payload: dict[str, Any]) -> None:
     container = _served(payload["config"])
     config = from_container(container)
     workload = make(container["workload"], "workload")
-    expected = count_requests(workload, config)
+    expected = check_traffic(workload, config)
     folder = Path(payload["out"])
     check_ports(config.load)
     key = config.load.api_key or api_key(config.serve)
     with OwnServer(payload | {"config": container}) as server:
         load = reach(replace(config.load, url=server.url, api_key=key))
-        traffic = payload_of(config, container, load, expected)
+        traffic = payload_of(config, container, load, workload, expected)
         facts = send_traffic(traffic, folder, _report, server.ended)
         failed = server.stop()
-    named = labels(container, payload["device"]) | {"workload": workload.name}
+    named = labels(container, payload["device"])
+    named |= {"workload": workload.name, "loop": loop_name(workload)}
     join(folder, load, facts, Served(named, config.time_scale, failed), started)
 
 

@@ -201,10 +201,7 @@ class Exchange:
         leave = self._habits.leave
         if leave is None or self.answer.done:
             return
-        arrived = self.answer.arrived
-        if leave.kind == "before_first_token" and arrived:
-            raise _Left
-        if leave.after_tokens is not None and arrived >= leave.after_tokens:
+        if leave.after_tokens is not None and self.answer.arrived >= leave.after_tokens:
             raise _Left
 
     def _pace(self, tokens: int) -> None:

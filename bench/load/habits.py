@@ -1,57 +1,43 @@
-"""What a request's client does beside reading: it leaves, it reads slowly, it tries again.
+"""What a request's client does beside waiting, on the clock of the machine that it is on: it leaves,
+it reads slowly, it tries again.
 
-Drawn from the request's id and the run's seed: the same whichever worker sends it.
+When it tries again is drawn from the request's id and the run's seed: the same whichever worker
+sends it.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from bench.load.settings import LeaveSettings, LoadSettings
-from workloads.base import Request
+from bench.load.settings import LoadSettings
+from workloads.base import Leave, Request
 from workloads.streams import stream
-
-
-class Leave(NamedTuple):
-    """When a client leaves: that many seconds after it sent, or with that many tokens; whatever
-    its seconds say, a `before_first_token` one leaves when that token comes."""
-
-    kind: str
-    after_s: float | None = None
-    after_tokens: int | None = None
 
 
 class Habits(NamedTuple):
     """Of one request's client. `backoffs_s` is how long it waits before each retry."""
 
-    leave: Leave | None
-    tokens_per_s: float | None
-    backoffs_s: tuple[float, ...]
+    leave: Leave | None = None
+    tokens_per_s: float | None = None
+    backoffs_s: tuple[float, ...] = ()
 
 
-def draw_habits(load: LoadSettings, seed: int, request: Request) -> Habits:
-    """The habits of the request's client."""
-    draws = stream(seed, f"load/habits/{request.request_id}").random(4 + load.retries.limit)
-    leaves, moment, kind, slow, *jitters = draws.tolist()
-    backoffs_s = (
-        load.retries.backoff_s * 2**attempt * (1 + jitter) / 2
-        for attempt, jitter in enumerate(jitters)
-    )
+def habits(load: LoadSettings, seed: int, request: Request, time_scale: float) -> Habits:
+    """The habits of the request's client, `time_scale` of whose workload's seconds pass in one of
+    its own; those of `load` are its own."""
+    leave, tokens_per_s = request.client
+    if leave is not None and leave.after_s is not None:
+        leave = leave._replace(after_s=leave.after_s / time_scale)
     return Habits(
-        leave=_leave(load.leave, kind, moment, request) if leaves < load.leave.share else None,
-        tokens_per_s=load.slow_readers.tokens_per_s if slow < load.slow_readers.share else None,
-        backoffs_s=tuple(backoffs_s),
+        leave,
+        None if tokens_per_s is None else tokens_per_s * time_scale,
+        tuple(_backoffs_s(load, seed, request)) if load.retries.limit else (),
     )
 
 
-def _leave(leave: LeaveSettings, kind: float, moment: float, request: Request) -> Leave:
-    name = leave.kinds[int(kind * len(leave.kinds))]
-    if name == "after_s":
-        least_s, most_s = leave.after_s
-        return Leave(name, after_s=least_s + moment * (most_s - least_s))
-    if name == "after_tokens":
-        least, most = leave.after_tokens
-        tokens = least + int(moment * (most - least + 1))
-        # Who has the whole answer cannot leave it.
-        return Leave(name, after_tokens=max(min(tokens, request.output_tokens - 1), 1))
-    return Leave(name, after_s=moment * leave.before_first_token_s)
+def _backoffs_s(load: LoadSettings, seed: int, request: Request) -> list[float]:
+    jitters = stream(seed, f"load/retries/{request.request_id}").random(load.retries.limit)
+    return [
+        load.retries.backoff_s * 2**attempt * (1 + jitter) / 2
+        for attempt, jitter in enumerate(jitters.tolist())
+    ]

@@ -70,7 +70,7 @@ def join(
     summary |= {name: found[name] for name in CLIENTS}
     summary |= {
         "workload": server.labels["workload"],
-        "loop": "open" if load.users is None else "closed",
+        "loop": server.labels["loop"],
         "simulated_s": whole_s,
         "disconnect_to_freed_s": disconnect_to_freed_s(requests, served),
         "processes": {"workers": facts.get("workers", []), "master": facts.get("master")},

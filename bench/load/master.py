@@ -135,7 +135,7 @@ class _Master:
 
     def _begin(self) -> Start:
         """Has Locust start the users and tells each worker which they are and when to begin."""
-        users = self._payload.load.users or len(self._indexes)
+        users = self._payload.users or len(self._indexes)
         self._runner.start(users, spawn_rate=users)
         start, first = Start.soon(), 0
         for worker in self._indexes:

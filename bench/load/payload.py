@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bench.load.settings import LeaveSettings, LoadSettings, RetrySettings, SlowReaderSettings
+from bench.load.settings import LoadSettings, RetrySettings
 
 STOPPED = "stopped by the user"
 """The cause of a run that was ended early by a signal, or on Locust's page."""
@@ -14,7 +14,8 @@ STOPPED = "stopped by the user"
 @dataclass(frozen=True)
 class Payload:
     """`load.url` and `load.model` are known. `workload` is its section of the configuration;
-    `workers` is how many share it; `expected` how many requests it has, where that is known.
+    `workers` is how many share it, `users` how many a closed loop has, None an open one;
+    `expected` is how many requests it has, where that is known.
     Of its seconds, and those of the settings, `time_scale` pass in one of the clients'."""
 
     load: LoadSettings
@@ -23,6 +24,7 @@ class Payload:
     stop_after_s: float | None
     vocab_size: int
     workers: int
+    users: int | None
     expected: int | None
     time_scale: float = 1.0
 
@@ -39,13 +41,4 @@ class Payload:
 
 def load_settings(section: dict[str, Any]) -> LoadSettings:
     """The settings of a section of plain data that has all of them."""
-    return LoadSettings(
-        **(
-            section
-            | {
-                "retries": RetrySettings(**section["retries"]),
-                "leave": LeaveSettings(**section["leave"]),
-                "slow_readers": SlowReaderSettings(**section["slow_readers"]),
-            }
-        )
-    )
+    return LoadSettings(**(section | {"retries": RetrySettings(**section["retries"])}))

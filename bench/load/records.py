@@ -35,7 +35,7 @@ ATTEMPTS = pa.schema(
         ("status", pa.string()),
         ("http_status", pa.int64()),
         ("cause", pa.string()),
-        ("left", pa.string()),  # how the client left, of bench.load.settings.LEAVING
+        ("left", pa.string()),  # how the client left, of workloads.clients.LEAVING
         ("left_s", pa.float64()),
         ("slow_reader", pa.bool_()),
         ("new_connection", pa.bool_()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
@@ -11,31 +10,6 @@ from bench.setting_checks import choice, header_value, within
 
 ENDPOINTS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 PROMPTS = ("ids", "text")
-LEAVING = ("after_s", "after_tokens", "before_first_token")
-
-
-@dataclass
-class LeaveSettings:
-    """Clients that close their connection before the answer's end.
-
-    A `share` of requests, each in one of `kinds`, drawn with the moment from its request id:
-    `after_s` seconds after it was sent (uniform between two), `after_tokens` tokens (likewise), or
-    `before_first_token`, at once or as much as `before_first_token_s` later.
-    """
-
-    share: float = 0.0
-    kinds: list[str] = field(default_factory=lambda: list(LEAVING))
-    after_s: list[float] = field(default_factory=lambda: [0.1, 5.0])
-    after_tokens: list[int] = field(default_factory=lambda: [1, 64])
-    before_first_token_s: float = 0.05
-
-
-@dataclass
-class SlowReaderSettings:
-    """Clients that take `tokens_per_s` and leave the rest in the socket."""
-
-    share: float = 0.0
-    tokens_per_s: float = 5.0
 
 
 @dataclass
@@ -60,8 +34,6 @@ class LoadSettings:
     ignore_eos: bool = True
     temperature: float | None = None
     tell_lengths: bool | None = None
-    users: int | None = None
-    stagger_s: float = 0.01
     timeout_s: float = 600.0
     connections: int = 64
     processes: int = 1
@@ -74,25 +46,16 @@ class LoadSettings:
     warm_up_s: float = 0.0
     cool_down_s: float = 0.0
     retries: RetrySettings = field(default_factory=RetrySettings)
-    leave: LeaveSettings = field(default_factory=LeaveSettings)
-    slow_readers: SlowReaderSettings = field(default_factory=SlowReaderSettings)
 
 
 def on_clients_clock(load: LoadSettings, time_scale: float) -> LoadSettings:
     """The settings of clients of an engine `time_scale` of whose seconds pass in one of theirs:
     what it is to meet after a time of its own comes so much sooner for them."""
-    leave, slow, retries = load.leave, load.slow_readers, load.retries
+    retries = load.retries
     return replace(
         load,
-        stagger_s=load.stagger_s / time_scale,
         timeout_s=load.timeout_s / time_scale,
         retries=replace(retries, backoff_s=retries.backoff_s / time_scale),
-        slow_readers=replace(slow, tokens_per_s=slow.tokens_per_s * time_scale),
-        leave=replace(
-            leave,
-            after_s=[at_s / time_scale for at_s in leave.after_s],
-            before_first_token_s=leave.before_first_token_s / time_scale,
-        ),
     )
 
 
@@ -105,7 +68,6 @@ def check_load(load: LoadSettings) -> None:
     choice("load.prompt_as", load.prompt_as, PROMPTS)
     for name, most, unit in (
         ("vocab_size", 2**31 - 1, "tokens"),
-        ("users", 100_000, "users"),
         ("processes", 256, "processes"),
         ("expect_workers", 4096, "workers"),
     ):
@@ -114,13 +76,14 @@ def check_load(load: LoadSettings) -> None:
     within("load.connections", load.connections, 0, 60_000, "connections")
     within("load.master_port", load.master_port, 0, 65_535, "(0: a free port)")
     within("load.web_port", load.web_port, 1, 65_535, "(a port)")
-    for name in ("stagger_s", "warm_up_s", "cool_down_s"):
+    for name in ("warm_up_s", "cool_down_s"):
         within(f"load.{name}", getattr(load, name), 0, 1e6, "seconds")
     within("load.timeout_s", load.timeout_s, 1e-3, 1e6, "seconds")
     if load.temperature is not None:
         within("load.temperature", load.temperature, 0, 100, "(0: the likeliest token)")
+    within("load.retries.limit", load.retries.limit, 0, 100, "retries")
+    within("load.retries.backoff_s", load.retries.backoff_s, 0, 1e4, "seconds")
     _check_workers(load)
-    _check_clients(load)
 
 
 def _check_workers(load: LoadSettings) -> None:
@@ -135,23 +98,6 @@ def _check_workers(load: LoadSettings) -> None:
             f"{load.processes} of this machine alone: give how many workers there are on all "
             "machines together."
         )
-
-
-def _check_clients(load: LoadSettings) -> None:
-    within("load.retries.limit", load.retries.limit, 0, 100, "retries")
-    within("load.retries.backoff_s", load.retries.backoff_s, 0, 1e4, "seconds")
-    within("load.slow_readers.share", load.slow_readers.share, 0, 1, "(a share)")
-    rate = load.slow_readers.tokens_per_s
-    within("load.slow_readers.tokens_per_s", rate, 1e-3, 1e6, "tokens/s")
-    leave = load.leave
-    within("load.leave.share", leave.share, 0, 1, "(a share)")
-    within("load.leave.before_first_token_s", leave.before_first_token_s, 0, 1e6, "seconds")
-    for kind in leave.kinds:
-        choice("load.leave.kinds", kind, LEAVING)
-    if not leave.kinds:
-        raise SettingError(f"load.leave.kinds is empty: give some of {', '.join(LEAVING)}.")
-    _pair("load.leave.after_s", leave.after_s, 0, "seconds, such as [0.1, 5]")
-    _pair("load.leave.after_tokens", leave.after_tokens, 1, "tokens, such as [1, 64]")
 
 
 def check_url(url: str) -> None:
@@ -178,12 +124,3 @@ def _is_address(url: str) -> bool:
     return (
         whole and parts.scheme in ("http", "https") and bool(parts.hostname) and not port_is_wrong
     )
-
-
-def _pair(setting: str, values: list[float] | list[int], least: float, what: str) -> None:
-    ordered = len(values) == 2 and least <= values[0] <= values[1] < math.inf
-    if not ordered:
-        raise SettingError(
-            f"{setting}={values} is no range: give two numbers from {least} up, the smaller first, "
-            f"of {what}."
-        )

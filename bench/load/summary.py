@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.load.records import ATTEMPTS, TIMED_OUT
-from bench.metrics.latency import LATENCIES, distribution
+from bench.metrics.latency import distribution, latencies, left, prompt_readers
 from bench.metrics.outcomes import request_counts, throughput
 from bench.metrics.records import REQUESTS
 from bench.metrics.status import Status
@@ -68,28 +68,24 @@ def write_requests(folder: Path, requests: pd.DataFrame) -> None:
 def figures(attempts: pd.DataFrame, warm_up_s: float, cool_down_s: float) -> dict[str, Any]:
     """Counts, throughput and latencies for summary.json; undefined is null.
 
-    Slow readers' times are their own and left out of latencies. Counts are of the whole run.
+    Slow readers' times after the first token are their own. Counts are of the whole run.
     """
     requests = last_attempts(attempts)
     window = _window(attempts, warm_up_s, cool_down_s)
     completed = requests[requests["status"] == Status.COMPLETED]
     sent_within = completed[window.holds(completed["sent_s"])]
-    timed = sent_within[~sent_within["slow_reader"].astype(bool)]
-    latencies = {
-        name: distribution(measure(timed).to_numpy(dtype=float))
-        for name, measure in LATENCIES.items()
-    }
+    paced = prompt_readers(sent_within)
     return {
         "requests": request_counts(requests["status"], len(requests)),
         "throughput": _throughput(completed[window.holds(completed["end_s"])], window.length_s),
-        **latencies,
-        "itl_s": distribution(gaps_s(timed)),
+        **latencies(sent_within),
+        "itl_s": distribution(gaps_s(paced)),
         "window": {
             "from_s": window.from_s,
             "to_s": window.to_s,
             "left_out": {
                 "warm_up_or_cool_down": len(completed) - len(sent_within),
-                "slow_readers": len(sent_within) - len(timed),
+                "slow_readers": len(sent_within) - len(paced),
             },
         },
         "clients": clients(attempts, requests),
@@ -105,7 +101,7 @@ def clients(attempts: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Any]:
     return {
         "attempts": len(attempts),
         "retries": int((attempts["attempt"] > 0).sum()),
-        "left": _tally(requests["left"].dropna()),
+        "left": left(requests),
         "timed_out": int(attempts["cause"].str.startswith(TIMED_OUT, na=False).sum()),
         "slow_readers": int(requests["slow_reader"].astype(bool).sum()),
         "http_status": _tally(http),

@@ -7,6 +7,7 @@ users can run out. Closed loop: each of its users sends a session after the othe
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -27,12 +28,12 @@ from bench.load.exchange import Exchange
 from bench.load.messages import Begin
 from bench.load.payload import Payload
 from bench.load.settings import on_clients_clock
-from bench.load.shares import Shares
+from bench.shares import Shares
 from bench.load.users import user_class
 from bench.metrics.status import Status
 from bench.open_files import allow_many_connections
 from bench.plugins import make
-from workloads.base import Request, Workload, WorkloadError
+from workloads.base import ClosedLoop, Request, Workload, WorkloadError
 
 LEAD_S = 0.1
 """How long before it is due a request is made ready."""
@@ -87,12 +88,12 @@ class _Worker:
         self._payload = payload
         load = on_clients_clock(payload.load, payload.time_scale)
         workload: Workload = make(payload.workload, "workload")
+        self._loop = workload.closed_loop
         self._requests = _drawn_ahead(workload.requests(payload.seed))
         assert load.url is not None
         server = Server.at(load.url)
         self._connections = Connections(server)
         asker = Asker(load, payload.vocab_size, server)
-        self._stagger_s = load.stagger_s
         self._client = Client(
             load,
             asker,
@@ -140,9 +141,8 @@ class _Worker:
         number = next(self._numbers)
         self._began.wait()
         user = self._begin.first_user + number
-        send = self._send_open if self._payload.load.users is None else self._send_closed
         try:
-            self._spawn(self._loops, send, user).join()
+            self._spawn(self._loops, self._send, user).join()
         except gevent.GreenletExit:  # stop on Locust's page, or no word of the master for a minute
             self._errors.append(messages.CUT_SHORT)
             gevent.spawn(self._halt)
@@ -152,6 +152,12 @@ class _Worker:
             if self._ended_users == self._begin.own_users:
                 gevent.spawn(self._finish)
 
+    def _send(self, user: int) -> None:
+        if self._loop is None:
+            self._send_open(user)
+        else:
+            self._send_closed(user, self._loop)
+
     def _send_open(self, user: int) -> None:
         """Each session at its time, whatever became of those before."""
         for request in self._shares.of(user):
@@ -160,10 +166,16 @@ class _Worker:
             self._spawn(self._sessions, self._client.play, request, due_s)
         self._sessions.join()
 
-    def _send_closed(self, user: int) -> None:
-        """Each session when the one before has ended; users start one after the other."""
-        sleep_until(self._client.start_s + user * self._stagger_s)
+    def _send_closed(self, user: int, loop: ClosedLoop) -> None:
+        """Each session when the one before has ended and a pause has passed; users start one after
+        the other."""
+        sleep_until(self._client.due_s(user * loop.stagger_s))
+        until_s = self._client.due_s(loop.until_s)
         for request in self._shares.of(user):
+            due_s = time.monotonic() + request.scheduled_s / self._payload.time_scale
+            if due_s >= until_s:
+                return
+            sleep_until(due_s)
             self._client.play(request, None)
 
     def _halt_at(self, at_s: float) -> None:

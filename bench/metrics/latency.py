@@ -52,6 +52,32 @@ LATENCIES: dict[str, Callable[[pd.DataFrame], pd.Series[float]]] = {
 }
 
 
+OF_THE_SERVER = ("ttft_s", "ttft_scheduled_s")
+"""The rest lasts as long as its client lets it."""
+
+
+def latencies(completed: pd.DataFrame) -> dict[str, dict[str, float | int | None]]:
+    """The distribution of each, of completed requests. A slow reader sets its own pace once the
+    first token is there, and has no say in what comes after."""
+    paced = prompt_readers(completed)
+    return {
+        name: distribution(
+            measure(completed if name in OF_THE_SERVER else paced).to_numpy(dtype=float)
+        )
+        for name, measure in LATENCIES.items()
+    }
+
+
+def prompt_readers(requests: pd.DataFrame) -> pd.DataFrame:
+    """Requests whose clients read as fast as tokens come."""
+    return requests[~requests["slow_reader"].astype(bool)]
+
+
+def left(requests: pd.DataFrame) -> dict[str, int]:
+    """How many clients left, by how, the commonest first."""
+    return {str(how): int(count) for how, count in requests["left"].value_counts().items()}
+
+
 def distribution(
     values: np.ndarray, weights: np.ndarray | None = None
 ) -> dict[str, float | int | None]:

@@ -46,6 +46,7 @@ class Recorder:
         """A request ended."""
         self.statuses[status] += 1
         request = sequence.request
+        left = request.client.leave
         self._requests.add(
             {
                 "request_id": request.request_id,
@@ -64,6 +65,8 @@ class Recorder:
                 "cause": cause,
                 "preemptions": sequence.preemptions,
                 "cached_tokens": sequence.cached_tokens,
+                "left": left.kind if left and status is Status.CANCELLED else None,
+                "slow_reader": request.client.tokens_per_s is not None,
             }
         )
 

@@ -32,6 +32,8 @@ REQUESTS = pa.schema(
         ("cause", pa.string()),
         ("preemptions", pa.int64()),
         ("cached_tokens", pa.int64()),
+        ("left", pa.string()),  # how its client left, of workloads.clients.LEAVING
+        ("slow_reader", pa.bool_()),
     ]
 )
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from bench.engine.engine import Engine
 from bench.metrics.accounting import MemoryAccount
-from bench.metrics.latency import LATENCIES, distribution
+from bench.metrics.latency import distribution, latencies, left
 from bench.metrics.outcomes import ratio, request_counts, throughput
 from bench.metrics.recorder import Recorder
 from bench.metrics.status import Status
@@ -23,10 +23,6 @@ def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
     requests = pd.read_parquet(folder / "requests")
     completed = requests[requests["status"] == Status.COMPLETED.value]
     gaps, weights = engine.gaps.weighted()
-    latencies = {
-        name: distribution(measure(completed).to_numpy(dtype=float))
-        for name, measure in LATENCIES.items()
-    }
     return {
         "requests": request_counts(requests["status"], engine.sent),
         "throughput": throughput(
@@ -35,8 +31,12 @@ def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float
             int(completed["prompt_tokens"].sum()),
             simulated_s,
         ),
-        **latencies,
+        **latencies(completed),
         "itl_s": distribution(gaps, weights),
+        "clients": {
+            "left": left(requests),
+            "slow_readers": int(requests["slow_reader"].astype(bool).sum()),
+        },
         "batch": {
             "mean": ratio(recorder.sequence_s, recorder.busy_s),
             "max": recorder.batch_max or None,

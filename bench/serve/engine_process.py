@@ -102,7 +102,7 @@ class Connection:
         self._held: dict[int, list[list[int]]] = {}  # tokens of answers that come at once
         self._resumed: set[int] = set()
         served.engine.on_token = self._on_token
-        served.listen(self._on_end)
+        served.engine.on_ends.append(self._on_end)
 
     def wait(self, until_s: float) -> None:
         """Sends what is to be sent, and takes in what comes."""
@@ -152,7 +152,6 @@ class Connection:
                     self.over = True
                     for sequence in list(self._sequences.values()):
                         engine.cancel(sequence, now, "shutdown")
-        engine.take_later_turns()
         self.tell(now)
 
     def _add(self, engine: Engine, ask: Ask) -> None:

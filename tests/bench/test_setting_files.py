@@ -24,4 +24,4 @@ def test_keys_are_not_written(tmp_path: Path) -> None:
 def test_arguments_with_keys_are_hidden() -> None:
     assert hidden("++serve.api_key=s") == "++serve.api_key=***"
     assert hidden("load={api_key: s, users: 3}") == "load=***"
-    assert hidden("load.users=3") == "load.users=3"
+    assert hidden("load.processes=3") == "load.processes=3"

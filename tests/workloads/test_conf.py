@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ REPOSITORY = Path(__file__).parents[2]
 GROUP = REPOSITORY / "conf" / "workload"
 OPTIONS = sorted(path.stem for path in GROUP.glob("*.yaml"))
 ARRIVALS = sorted(path.stem for path in (GROUP / "arrivals").glob("*.yaml"))
+LENGTHS = ("prompt_tokens", "output_tokens")
 KINDS = sorted(path.stem for path in (GROUP / "kinds").glob("*.yaml"))
 
 
@@ -39,15 +42,28 @@ def requests(*overrides: str) -> list[Request]:
 
 
 def test_every_option_is_known_here() -> None:
-    names = "agent alpaca beam chat code mixed parallel_sampling rag sharegpt trace"
+    names = (
+        "agent alpaca batch beam cancellations chat code mixed parallel_sampling rag sharegpt "
+        "streaming summarization trace"
+    )
     assert names.split() == OPTIONS
-    assert ARRIVALS == ["constant", "gamma", "poisson", "trace"]
-    assert KINDS == ["alpaca", "chat", "code", "file", "rag", "sharegpt"]
+    names = "closed_loop constant diurnal gamma poisson ramp spikes steps trace"
+    assert names.split() == ARRIVALS
+    names = (
+        "agent alpaca batch cancellations chat code conversation file rag ragpulse sharegpt "
+        "streaming summarization"
+    )
+    assert names.split() == KINDS
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("arrivals", [None, *ARRIVALS])
-def test_every_option_runs_with_every_arrival_process(
+@pytest.mark.parametrize(
+    ("option", "arrivals"),
+    [
+        *((option, None) for option in OPTIONS),
+        *itertools.product(("mixed", "chat", "trace"), ARRIVALS),
+    ],
+)
+def test_every_option_and_every_arrival_process_run(
     option: str, arrivals: str | None, trace: str
 ) -> None:
     overrides = [f"+workload={option}", "workload.rate_rps=5"]
@@ -57,9 +73,55 @@ def test_every_option_runs_with_every_arrival_process(
         overrides.append(f"workload/arrivals={arrivals}")
     if arrivals == "trace":
         overrides.append(f"workload.arrivals.path={trace}")
-    drawn = requests(*overrides)
+    workload = build(*overrides)
+    drawn = list(itertools.islice(workload.requests(0), 1000))
     assert len(drawn) >= 200  # sessions, where there are such
     assert drawn[0].scheduled_s == 0
+    assert (workload.closed_loop is not None) == (arrivals == "closed_loop")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "file"])
+def test_every_kind_can_be_mixed_in(kind: str) -> None:
+    workload = build(
+        "+workload=mixed",
+        f"+workload/kinds@workload.kinds.more={kind}",
+        "workload.kinds.more.share=0.25",
+        "workload.kinds.chat.share=0.35",
+    )
+    drawn = every_turn(list(workload.requests(0)))
+    assert [each.request_id for each in drawn] == list(range(len(drawn)))
+    mixed = [each for each in workload.requests(0) if each.kind == "more"]
+    # about 3,000 arrivals, a quarter of them
+    assert len(mixed) == pytest.approx(750, abs=4 * 24 + 30)
+
+
+def test_cancellations_leave_in_three_ways_and_streaming_is_slow() -> None:
+    drawn = requests("+workload=cancellations")
+    left = Counter(each.client.leave.kind for each in drawn if each.client.leave)
+    # 30 % of 3,327, in thirds
+    assert set(left) == {"before_first_token", "in_prefill", "after_tokens"}
+    assert left.total() / len(drawn) == pytest.approx(0.3, abs=4 * (0.21 / len(drawn)) ** 0.5)
+    assert {each.client.tokens_per_s for each in requests("+workload=streaming")} == {5.3}
+
+
+def test_papers_have_the_medians_and_tails_of_sarathi_serve() -> None:
+    drawn = requests(
+        "+workload=summarization",
+        "workload.num_requests=20000",
+        "workload.duration_s=null",
+        "workload.max_total_tokens=null",
+        "workload.kinds.summarization.prompt.max_tokens=100000",
+    )
+    prompts, outputs = ([getattr(each, name) for each in drawn] for name in LENGTHS)
+    assert np.percentile(prompts, [50, 90]) == pytest.approx([7059, 12985], rel=0.025)
+    assert np.percentile(outputs, [50, 90]) == pytest.approx([208, 371], rel=0.025)
+
+
+def test_a_batch_is_uniform() -> None:
+    drawn = requests("+workload=batch")
+    assert {(each.prompt_tokens, each.output_tokens) for each in drawn} == {(1024, 128)}
+    gaps = np.diff([each.scheduled_s for each in drawn])
+    assert gaps == pytest.approx(np.full(len(gaps), 1 / 8))
 
 
 @pytest.mark.parametrize("option", [each for each in OPTIONS if each != "trace"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from backends.base import KvLayout
 from backends.paged import Paged
 from bench.engine.driver import drive
+from bench.engine.users import Users
 from bench.metrics.status import Status
 from tests.bench.engine.lab import Lab, limits
 from workloads.base import Request
@@ -14,7 +15,7 @@ def driven(*requests: Request, stop_after_s: float | None = None) -> Lab:
     backend = Paged()
     backend.start(KvLayout(1, 4096, 512, 4 << 20, "cpu"))
     lab = Lab(backend, 4 << 20, 4096, limits())
-    lab.now = drive(lab.engine, requests, stop_after_s, lambda now: None)
+    lab.now = drive(lab.engine, Users(lab.engine, requests), stop_after_s, lambda now: None)
     return lab
 
 

@@ -14,6 +14,7 @@ from backends.paged import Paged
 from bench.engine import wall_clock
 from bench.engine.driver import drive as drive_virtual
 from bench.engine.engine import Engine
+from bench.engine.users import Users
 from bench.engine.wall_clock import Clock, Schedule, drive
 from bench.metrics.status import Status
 from bench.metrics.summary import late_steps, warnings
@@ -39,8 +40,13 @@ def lab() -> Lab:
 def test_requests_and_tokens_are_those_of_the_virtual_clock() -> None:
     on_wall, virtual = lab(), lab()
     clock = Clock()
-    drive(on_wall.engine, Schedule(requests(), None, clock), clock, lambda now: None)
-    drive_virtual(virtual.engine, requests(), None, lambda now: None)
+    drive(
+        on_wall.engine,
+        Schedule(Users(on_wall.engine, requests()), None, clock),
+        clock,
+        lambda now: None,
+    )
+    drive_virtual(virtual.engine, Users(virtual.engine, requests()), None, lambda now: None)
     for each in (on_wall, virtual):
         assert sorted(each.ended(Status.COMPLETED)) == [*range(8), *range(100, 108)]
     assert on_wall.engine.output_tokens == virtual.engine.output_tokens == 8 * 15
@@ -50,7 +56,12 @@ def test_modelled_steps_are_slept_and_a_scale_shortens_the_sleep() -> None:
     for scale in (1.0, 20.0):
         ran, clock = lab(), Clock(scale)
         began = time.monotonic()
-        passed = drive(ran.engine, Schedule(requests(), None, clock), clock, lambda now: None)
+        passed = drive(
+            ran.engine,
+            Schedule(Users(ran.engine, requests()), None, clock),
+            clock,
+            lambda now: None,
+        )
         wall_s = time.monotonic() - began
         assert passed <= wall_s * scale
         assert ran.engine.executor.modelled_s <= passed
@@ -59,7 +70,7 @@ def test_modelled_steps_are_slept_and_a_scale_shortens_the_sleep() -> None:
 def test_a_run_can_be_ended_at_a_time() -> None:
     ran, clock = lab(), Clock()
     endless = (Request(number, 0.001 * number, 100, 100) for number in range(10**6))
-    drive(ran.engine, Schedule(endless, 0.1, clock), clock, lambda now: None)
+    drive(ran.engine, Schedule(Users(ran.engine, endless), 0.1, clock), clock, lambda now: None)
     assert ran.ended(Status.UNFINISHED)
     assert ran.engine.sent < 1000
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import bench.load.exchange
-from bench.load.settings import LeaveSettings, RetrySettings, SlowReaderSettings
+from bench.load.settings import RetrySettings
 from tests.bench.load.clients import play, request
 from tests.bench.load.conftest import Serve
 from workloads.base import Segment, Source
+from workloads.base import Client, Leave
 
 FAST = {"first_s": 0.05, "gap_s": 0.01}
 
@@ -94,8 +95,8 @@ def test_a_connection_that_was_closed_meanwhile_is_replaced(
 
 def test_clients_leave_with_so_many_tokens(serve: Serve) -> None:
     server = serve(**FAST)
-    leave = LeaveSettings(share=1, kinds=["after_tokens"], after_tokens=[3, 3])
-    (row,) = play(server.url, request(output_tokens=100), leave=leave)
+    client = Client(Leave("after_tokens", after_tokens=3))
+    (row,) = play(server.url, request(output_tokens=100, client=client))
     assert (row["status"], row["left"], row["generated_tokens"]) == ("cancelled", "after_tokens", 3)
     assert row["left_s"] == row["end_s"] >= row["token_times_s"][2]
     assert len(server.wait_for("left", 1)) == 1
@@ -103,8 +104,8 @@ def test_clients_leave_with_so_many_tokens(serve: Serve) -> None:
 
 def test_clients_leave_after_some_time(serve: Serve) -> None:
     server = serve(**FAST)
-    leave = LeaveSettings(share=1, kinds=["after_s"], after_s=[0.2, 0.2])
-    (row,) = play(server.url, request(output_tokens=200), leave=leave)
+    client = Client(Leave("after_s", after_s=0.2))
+    (row,) = play(server.url, request(output_tokens=200, client=client))
     assert (row["status"], row["left"]) == ("cancelled", "after_s")
     assert row["left_s"] - row["sent_s"] >= 0.2
     assert 0 < row["generated_tokens"] < 200
@@ -112,15 +113,15 @@ def test_clients_leave_after_some_time(serve: Serve) -> None:
 
 def test_clients_leave_before_the_first_token(serve: Serve) -> None:
     server = serve(first_s=0.5)
-    leave = LeaveSettings(share=1, kinds=["before_first_token"], before_first_token_s=0.05)
-    (row,) = play(server.url, request(), leave=leave)
+    client = Client(Leave("before_first_token", after_s=0.05, after_tokens=1))
+    (row,) = play(server.url, request(client=client))
     assert (row["status"], row["left"]) == ("cancelled", "before_first_token")
     assert (row["first_token_s"], row["generated_tokens"]) == (None, 0)
 
 
 def test_who_has_the_whole_answer_did_not_leave(serve: Serve) -> None:
-    leave = LeaveSettings(share=1, kinds=["after_s"], after_s=[5, 5])
-    (row,) = play(serve(**FAST).url, request(), leave=leave)
+    client = Client(Leave("after_s", after_s=5.0))
+    (row,) = play(serve(**FAST).url, request(client=client))
     assert (row["status"], row["left"]) == ("completed", None)
 
 
@@ -135,8 +136,8 @@ def test_slow_readers_leave_it_in_the_socket(serve: Serve) -> None:
     """20 chunks of 0.5 MB, all at once, at 20 tokens/s: the last is taken a second after the first,
     and the server cannot write more than its own buffer (at most 4 MB here) ahead of that."""
     server = serve(first_s=0.0, gap_s=0.0, padding=500_000)
-    slow = SlowReaderSettings(share=1, tokens_per_s=20)
-    (row,) = play(server.url, request(output_tokens=20), slow_readers=slow)
+    client = Client(tokens_per_s=20)
+    (row,) = play(server.url, request(output_tokens=20, client=client))
     assert (row["status"], row["generated_tokens"]) == ("completed", 20)
     assert row["slow_reader"]
     assert row["end_s"] - row["sent_s"] >= 19 / 20

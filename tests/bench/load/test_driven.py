@@ -59,7 +59,8 @@ def check_nothing_is_left(done: Results, sent: int) -> None:
 
 
 def cancel(out: Path, backend: str, sent: int) -> None:
-    left = (SHORT, f"workload.num_requests={sent}", "load.leave.share=0.4", "time_scale=10")
+    left = (SHORT, f"workload.num_requests={sent}", "workload/clients=leaving",
+            "workload.clients.leave_share=0.4", "time_scale=10")  # fmt: skip
     done = run(out, "driver=locust", f"backend={backend}", *VIRTUAL, *TRAFFIC, *left)
     check_nothing_is_left(done, sent)
 
@@ -80,8 +81,8 @@ def test_of_many_requests_that_are_cancelled_nothing_is_left(backend: str, tmp_p
 def test_tokens_and_counts_are_those_of_the_in_process_driver(tmp_path: Path) -> None:
     """Chat turns find the answers before them in the prefix cache, over HTTP as in process."""
     traffic = ("workload=chat", "workload.num_requests=30", "workload.rate_rps=10", "seed=3",
-               "workload.turns.mean_tokens=3", "workload.think_time_s=1",
-               "workload.answer.mean_tokens=100")  # fmt: skip
+               "workload.kinds.chat.turns.mean_tokens=3", "workload.kinds.chat.think_time_s=1",
+               "workload.kinds.chat.answer.mean_tokens=100")  # fmt: skip
     common = ("backend=paged_prefix", *VIRTUAL, *traffic, "time_scale=5")
     inside = run(tmp_path / "inside", "driver.clock=wall", *common)
     over_http = run(tmp_path / "http", "driver=locust", *common)
@@ -163,8 +164,9 @@ def test_a_server_that_dies_ends_the_run_with_its_cause(role: str, tmp_path: Pat
 
 
 def test_a_run_of_which_nothing_completes_failed(tmp_path: Path) -> None:
-    leave = ("load.leave.share=1", "load.leave.kinds=[before_first_token]",
-             "load.leave.before_first_token_s=0", "serve.api_key=the-clients-get-it")  # fmt: skip
+    leave = ("workload/clients=leaving", "workload.clients.leave_share=1",
+             "workload.clients.leave=[before_first_token]",
+             "workload.clients.leave_before_first_token_s=0", "serve.api_key=the-clients-get-it")  # fmt: skip
     traffic = (*VIRTUAL, *TRAFFIC, SHORT, "workload.num_requests=5", "time_scale=5")
     done = run(tmp_path / "run", "driver=locust", "backend=paged", *traffic, *leave, code=1)
     assert done.summary["status"] == "failed"
@@ -195,7 +197,7 @@ def test_files_of_both_sides_are_kept_and_reported(tmp_path: Path) -> None:
         (["workload=beam"], "beams, which cannot be asked for over HTTP"),
         (["driver.clock=virtual"], "driver.clock=virtual cannot be had over HTTP"),
         (["device=cpu", "backend.block_size=12"], "block_size=12"),
-        (["load.users=0"], "load.users=0 is out of range"),
+        (["load.processes=0"], "load.processes=0 is out of range"),
         (["load.url=http://10.1.1.1:99"], "load.url=http://10.1.1.1:99 is not used with driver="),
         (["serve.port=1234"], "serve.port=1234 is not used with driver=locust"),
         (["serve.host=0.0.0.0"], "serve.host=0.0.0.0 is not used with driver=locust"),

@@ -106,13 +106,18 @@ def asked(server: Scripted) -> Counter[str]:
 
 CHAT = (
     "workload=chat", "workload.num_requests=30", "workload.rate_rps=20", "tell_lengths=true",
-    "workload.think_time_s=0.02", "workload.max_total_tokens=2000", "workload.turns.mean_tokens=3",
-    "workload.message.mean_tokens=20", "workload.answer.mean_tokens=20",
-    "workload.system_prompts=null",
+    "workload.max_total_tokens=2000", "workload.kinds.chat.think_time_s=0.02",
+    "workload.kinds.chat.turns.mean_tokens=3", "workload.kinds.chat.message.mean_tokens=20",
+    "workload.kinds.chat.answer.mean_tokens=20", "workload.kinds.chat.system_prompts=null",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("loop", [(), ("users=3",)], ids=["open", "closed"])
+def users(number: int) -> tuple[str, ...]:
+    """A closed loop of so many."""
+    return ("workload/arrivals=closed_loop", f"workload.arrivals.users={number}")
+
+
+@pytest.mark.parametrize("loop", [(), users(3)], ids=["open", "closed"])
 def test_workers_together_send_what_one_does(
     serve: Serve, tmp_path: Path, loop: tuple[str, ...]
 ) -> None:
@@ -150,7 +155,7 @@ def test_a_stall_shows_in_all_that_was_due_meanwhile(
 
 
 def test_closed_loop_users_have_one_request_each(serve: Serve, tmp_path: Path, trace: str) -> None:
-    _, _, attempts = load(serve(**FAST), tmp_path / "run", "workload=trace", trace, "users=4")
+    _, _, attempts = load(serve(**FAST), tmp_path / "run", "workload=trace", trace, *users(4))
     assert len(attempts) == 40
     for user in range(4):
         own = attempts[attempts["request_id"] % 4 == user].sort_values("request_id")
@@ -191,8 +196,10 @@ def test_all_that_clients_do_adds_up(serve: Serve, tmp_path: Path) -> None:
     server = serve(**FAST, refusals=[429], retry_after="0")
     _, summary, attempts = load(
         server, tmp_path / "run", "workload=trace", trace, "processes=2", "retries.limit=1",
-        "leave.share=0.4", "leave.after_s=[0.02,0.05]", "slow_readers.share=0.2",
-        "slow_readers.tokens_per_s=100",
+        "workload/clients=leaving", "workload.clients.leave_share=0.4",
+        "workload.clients.leave=[after_s,after_tokens,before_first_token]",
+        "workload.clients.leave_after_s=[0.02,0.05]", "workload.clients.slow_share=0.2",
+        "workload.clients.slow_tokens_per_s=100",
     )  # fmt: skip
     counts = summary["requests"]
     assert counts["sent"] == 200 == sum(counts.values()) - counts["sent"]
@@ -282,7 +289,7 @@ def free_port() -> int:
 def test_locusts_processes_import_neither_torch_nor_aiohttp() -> None:
     code = (
         "import sys, bench.load.process, bench.load.master, bench.load.worker\n"
-        "import workloads.mixed, workloads.multi_turn, workloads.trace\n"
+        "import workloads.generated, workloads.kinds.sessions, workloads.trace\n"
         "print(sorted({'torch', 'aiohttp'} & set(sys.modules)))"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -296,7 +303,7 @@ def test_measured_times_are_the_servers(serve: Serve, tmp_path: Path) -> None:
     """64 streams of a server that gives the first token after 100 ms and then one every 20 ms.
     Timed: for a machine with two cores to itself."""
     trace = write_trace(tmp_path / "streams.jsonl", 640, 10, 100)
-    _, summary, _ = load(serve(), tmp_path / "run", "workload=trace", trace, "users=64")
+    _, summary, _ = load(serve(), tmp_path / "run", "workload=trace", trace, *users(64))
     for name, true_s in (("ttft_s", 0.1), ("itl_s", 0.02)):
         assert summary[name]["p50"] == pytest.approx(true_s, abs=0.002)
         assert summary[name]["p99"] == pytest.approx(true_s, abs=0.010)

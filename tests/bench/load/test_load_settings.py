@@ -14,10 +14,8 @@ from bench.load.models import served_model
 from bench.load.payload import Payload, load_settings
 from bench.load.ports import check_ports
 from bench.load.settings import (
-    LeaveSettings,
     LoadSettings,
     RetrySettings,
-    SlowReaderSettings,
     check_load,
     on_clients_clock,
 )
@@ -39,15 +37,9 @@ WRONG = [
     ("bind_host=nowhere.invalid", "load.bind_host=nowhere.invalid is no address"),
     ("endpoint=embeddings", "load.endpoint=embeddings is unknown"),
     ("prompt_as=audio", "load.prompt_as=audio is unknown"),
-    ("users=0", "load.users=0 is out of range"),
     ("processes=0", "load.processes=0 is out of range"),
     ("timeout_s=0", "load.timeout_s=0.0 is out of range"),
-    ("leave.share=1.5", "load.leave.share=1.5 is out of range"),
-    ("leave.kinds=[bored]", "load.leave.kinds=bored is unknown"),
-    ("leave.after_s=[2,1]", "load.leave.after_s=[2.0, 1.0] is no range"),
-    ("leave.after_tokens=[0,1]", "load.leave.after_tokens=[0, 1] is no range"),
     ("retries.limit=-1", "load.retries.limit=-1 is out of range"),
-    ("slow_readers.tokens_per_s=0", "load.slow_readers.tokens_per_s=0.0 is out of range"),
 ]
 
 
@@ -69,8 +61,8 @@ def test_a_wrong_setting_is_told(argument: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        ("users=0", "load.users=0 is out of range"),
-        ("users=many", "load.users=many has the wrong type"),
+        ("processes=0", "load.processes=0 is out of range"),
+        ("processes=many", "load.processes=many has the wrong type"),
         ("load.usrs=3", "'load.usrs' is no setting"),
         ("time_scale=2", "time_scale=2 is for modelled time"),
     ],
@@ -101,16 +93,11 @@ def test_secrets_are_not_in_errors(said: str) -> None:
 def test_clients_of_a_faster_engine_are_faster() -> None:
     """Five of the engine's seconds pass in one of theirs."""
     load = LoadSettings(
-        stagger_s=1,
         timeout_s=100,
-        leave=LeaveSettings(after_s=[1, 5], after_tokens=[2, 3], before_first_token_s=0.5),
-        slow_readers=SlowReaderSettings(tokens_per_s=4),
         retries=RetrySettings(backoff_s=2),
     )
     scaled = on_clients_clock(load, 5)
-    assert (scaled.stagger_s, scaled.timeout_s, scaled.retries.backoff_s) == (0.2, 20, 0.4)
-    assert (scaled.leave.after_s, scaled.leave.after_tokens) == ([0.2, 1.0], [2, 3])
-    assert (scaled.leave.before_first_token_s, scaled.slow_readers.tokens_per_s) == (0.1, 20)
+    assert (scaled.timeout_s, scaled.retries.backoff_s) == (20, 0.4)
     assert on_clients_clock(load, 1) == load
 
 
@@ -149,7 +136,7 @@ def test_a_workload_setting_is_told(serve: Serve) -> None:
 
 
 def test_what_travels_comes_back_whole() -> None:
-    payload = Payload(LoadSettings(url="http://x", users=3), {"a": 1}, 7, None, 100, 2, 5, 10.0)
+    payload = Payload(LoadSettings(url="http://x"), {"a": 1}, 7, None, 100, 2, 3, 5, 10.0)
     assert Payload.read(payload.plain()) == payload
     assert load_settings(payload.plain()["load"]) == payload.load
 

@@ -14,25 +14,27 @@ from workloads.base import Request, Source, WorkloadError
 from workloads.lengths.fixed import FixedLength
 from workloads.lengths.geometric import GeometricLengths
 from workloads.lengths.uniform import UniformLengths
-from workloads.multi_turn import MultiTurn
+from workloads.generated import GeneratedWorkload
+from workloads.kinds.sessions import MultiTurn
 from workloads.shared_texts import SharedTexts
 from workloads.tokens import output_ids, prompt_ids
 
 SYSTEM_PROMPTS = SharedTexts(count=3, tokens=UniformLengths(min_tokens=50, max_tokens=90))
 
 
-def make(**changed: Any) -> MultiTurn:
-    settings: dict[str, Any] = {
-        "arrivals": PoissonArrivals(),
-        "rate_rps": 2.0,
-        "duration_s": 500.0,
+def make(**changed: Any) -> GeneratedWorkload:
+    schedule = {"arrivals": PoissonArrivals(), "rate_rps": 2.0, "duration_s": 500.0}
+    sessions: dict[str, Any] = {
         "turns": GeometricLengths(mean_tokens=3, max_tokens=30),
         "message": UniformLengths(min_tokens=5, max_tokens=60),
         "answer": UniformLengths(min_tokens=10, max_tokens=200),
         "think_time_s": 20.0,
         "system_prompts": SYSTEM_PROMPTS,
     }
-    return MultiTurn(**{**settings, **changed})
+    own = {name: value for name, value in changed.items() if name in MultiTurn.__slots__}
+    others = {name: value for name, value in changed.items() if name not in own}
+    kind = MultiTurn(**{**sessions, **own})
+    return GeneratedWorkload(kinds={"chat": kind}, **{**schedule, **others})
 
 
 def draw(seed: int = 0, **changed: Any) -> list[Request]:
@@ -66,8 +68,8 @@ def test_a_turns_prompt_starts_with_all_that_was_said_before() -> None:
 def test_sessions_share_system_prompts_and_nothing_else() -> None:
     sessions = draw()
     used = Counter(session.prefix[0] for session in sessions)
-    assert set(used) == set(SYSTEM_PROMPTS.segments("system_prompts"))
-    shares = np.array([used[text] for text in SYSTEM_PROMPTS.segments("system_prompts")])
+    assert set(used) == set(SYSTEM_PROMPTS.segments("system_prompts/chat"))
+    shares = np.array([used[text] for text in SYSTEM_PROMPTS.segments("system_prompts/chat")])
     # about 1,000 picks of weights 6/11, 3/11, 2/11: deviations below 16; 4 of them
     assert np.abs(shares - len(sessions) * np.array([6, 3, 2]) / 11).max() < 64
     one, other = [each for each in sessions if each.prefix == sessions[0].prefix][:2]
@@ -168,24 +170,28 @@ def test_a_seed_gives_these_sessions_on_every_machine() -> None:
     # Recorded, not derived: a change of numpy's streams, or of ours, must not pass unseen.
     drawn = [(*contents(turn)[:3], turn.scheduled_s) for turn in every_turn(draw()[:3])]
     assert drawn == [
-        (0, 81, 40, 0.0),
-        (1, 174, 147, 4.935491999),
-        (2, 330, 155, 50.49681893),
-        (3, 113, 44, 0.383988278),
-        (4, 209, 153, 33.33540109),
-        (5, 75, 129, 0.396943849),
+        (0, 70, 59, 0.0),
+        (1, 184, 145, 4.942291287),
+        (2, 132, 15, 0.383988278),
+        (3, 93, 167, 0.396943849),
     ]
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"turns": 3}, r"^workload\.turns is 3; it must be a distribution of lengths"),
-        ({"message": None}, r"^workload\.message is null"),
-        ({"answer": "long"}, r"^workload\.answer is 'long'"),
-        ({"think_time_s": -1}, r"^workload\.think_time_s is -1; .* 0 to 1,000,000 seconds"),
-        ({"think_time_cv": 11}, r"^workload\.think_time_cv is 11"),
-        ({"system_prompts": 8}, r"^workload\.system_prompts is 8; it must be a SharedTexts"),
+        ({"turns": 3}, r"^workload\.kinds\.chat\.turns is 3; it must be a distribution of lengths"),
+        ({"message": None}, r"^workload\.kinds\.chat\.message is null"),
+        ({"answer": "long"}, r"^workload\.kinds\.chat\.answer is 'long'"),
+        (
+            {"think_time_s": -1},
+            r"^workload\.kinds\.chat\.think_time_s is -1; .* 0 to 1,000,000 seconds",
+        ),
+        ({"think_time_cv": 11}, r"^workload\.kinds\.chat\.think_time_cv is 11"),
+        (
+            {"system_prompts": 8},
+            r"^workload\.kinds\.chat\.system_prompts is 8; it must be a SharedTexts",
+        ),
         (
             {"max_total_tokens": 349},
             r"^workload\.max_total_tokens is 349; it must be a whole number from 350 to",

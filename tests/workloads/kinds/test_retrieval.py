@@ -10,30 +10,32 @@ import pytest
 from workloads.arrivals.constant import ConstantArrivals
 from workloads.arrivals.poisson import PoissonArrivals
 from workloads.base import Request, WorkloadError
+from workloads.generated import GeneratedWorkload
+from workloads.kinds.retrieval import Retrieval
 from workloads.lengths.fixed import FixedLength
 from workloads.lengths.uniform import UniformLengths
-from workloads.retrieval import Retrieval
 from workloads.shared_texts import SharedTexts
 from workloads.tokens import prompt_ids
 
 DOCUMENTS = SharedTexts(
     count=40, tokens=UniformLengths(min_tokens=100, max_tokens=300), exponent=1.0
 )
-RANKS = {segment: rank for rank, segment in enumerate(DOCUMENTS.segments("documents"))}
+RANKS = {segment: rank for rank, segment in enumerate(DOCUMENTS.segments("documents/rag"))}
 
 
-def make(**changed: Any) -> Retrieval:
-    settings: dict[str, Any] = {
-        "arrivals": PoissonArrivals(),
-        "rate_rps": 5.0,
-        "num_requests": 4000,
+def make(**changed: Any) -> GeneratedWorkload:
+    schedule = {"arrivals": PoissonArrivals(), "rate_rps": 5.0, "num_requests": 4000}
+    questions: dict[str, Any] = {
         "documents": DOCUMENTS,
         "passages": 4,
         "question": UniformLengths(min_tokens=5, max_tokens=50),
         "answer": UniformLengths(min_tokens=10, max_tokens=400),
         "system_prompt_tokens": 128,
     }
-    return Retrieval(**{**settings, **changed})
+    own = {name: value for name, value in changed.items() if name in Retrieval.__slots__}
+    others = {name: value for name, value in changed.items() if name not in own}
+    kind = Retrieval(**{**questions, **own})
+    return GeneratedWorkload(kinds={"rag": kind}, **{**schedule, **others})
 
 
 def draw(seed: int = 0, **changed: Any) -> list[Request]:
@@ -111,23 +113,23 @@ def test_a_seed_gives_these_requests_on_every_machine() -> None:
     # Recorded, not derived: a change of numpy's streams, or of ours, must not pass unseen.
     drawn = [(each.prompt_tokens, each.output_tokens, *ranks(each)) for each in draw()[:3]]
     assert drawn == [
-        (1035, 118, 2, 1, 31, 4),
-        (1141, 377, 10, 9, 11, 1),
-        (1002, 80, 26, 1, 4, 5),
+        (942, 194, 0, 15, 38, 28),
+        (879, 332, 4, 6, 0, 16),
+        (952, 354, 7, 1, 0, 2),
     ]
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"documents": 3}, r"^workload\.documents is 3; it must be a SharedTexts"),
-        ({"passages": 41}, r"^workload\.passages is 41; .* from 1 to 40 documents"),
-        ({"question": 3}, r"^workload\.question is 3"),
-        ({"answer": None}, r"^workload\.answer is null"),
-        ({"system_prompt_tokens": -1}, r"^workload\.system_prompt_tokens is -1"),
+        ({"documents": 3}, r"^workload\.kinds\.rag\.documents is 3; it must be a SharedTexts"),
+        ({"passages": 41}, r"^workload\.kinds\.rag\.passages is 41; .* from 1 to 40 documents"),
+        ({"question": 3}, r"^workload\.kinds\.rag\.question is 3"),
+        ({"answer": None}, r"^workload\.kinds\.rag\.answer is null"),
+        ({"system_prompt_tokens": -1}, r"^workload\.kinds\.rag\.system_prompt_tokens is -1"),
         (
             {"document_order": "random"},
-            r"^workload\.document_order is 'random'; it must be relevance or popularity",
+            r"^workload\.kinds\.rag\.document_order is 'random'; it must be relevance or popularity",
         ),
         ({"max_total_tokens": 1378}, r"^workload\.max_total_tokens is 1378; .* from 1,379 to"),
         ({"num_requests": None}, r"^workload\.duration_s is null"),

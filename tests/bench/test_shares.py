@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.load.shares import Shares
+from bench.shares import Shares
 from tests.bench.load.clients import request
 
 

@@ -21,26 +21,27 @@ from workloads.base import Request, WorkloadError
 from workloads.lengths.fixed import FixedLength
 from workloads.lengths.gamma import GammaLengths
 from workloads.lengths.lognormal import LognormalLengths
-from workloads.mixed import Kind, MixedWorkload
+from workloads.generated import GeneratedWorkload
+from workloads.kinds.single import SingleTurn
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-def make_kinds(**shares: float) -> dict[str, Kind]:
+def make_kinds(**shares: float) -> dict[str, SingleTurn]:
     lengths = {
         "chat": (GammaLengths(mean_tokens=900, cv=1, max_tokens=4000), FixedLength(tokens=200)),
         "code": (FixedLength(tokens=50), LognormalLengths(mean_tokens=30, cv=2, max_tokens=900)),
     }
     shares = shares or {"chat": 0.7, "code": 0.3}
     return {
-        name: Kind(share=share, prompt=lengths[name][0], output=lengths[name][1])
+        name: SingleTurn(share=share, prompt=lengths[name][0], output=lengths[name][1])
         for name, share in shares.items()
     }
 
 
-def make(**changed: Any) -> MixedWorkload:
+def make(**changed: Any) -> GeneratedWorkload:
     settings = {"kinds": make_kinds(), "arrivals": PoissonArrivals(), "rate_rps": 4.0}
-    return MixedWorkload(**{"num_requests": 10_000, **settings, **changed})
+    return GeneratedWorkload(**{"num_requests": 10_000, **settings, **changed})
 
 
 def draw(seed: int = 0, **changed: Any) -> list[Request]:
@@ -110,7 +111,7 @@ def test_other_shares_leave_each_kinds_lengths_alone() -> None:
 
 def test_other_prompts_of_one_kind_leave_all_else_alone() -> None:
     kinds = make_kinds()
-    longer = Kind(share=0.7, prompt=FixedLength(tokens=3), output=kinds["chat"].output)
+    longer = SingleTurn(share=0.7, prompt=FixedLength(tokens=3), output=kinds["chat"].output)
     one, other = draw(), draw(kinds={**kinds, "chat": longer})
     assert lengths_of(one, "code") == lengths_of(other, "code")
     assert [each.output_tokens for each in one] == [each.output_tokens for each in other]
@@ -118,14 +119,14 @@ def test_other_prompts_of_one_kind_leave_all_else_alone() -> None:
 
 def test_prompts_and_outputs_are_independent() -> None:
     lengths = GammaLengths(mean_tokens=500, cv=1, max_tokens=10**6)
-    requests = draw(kinds={"same": Kind(prompt=lengths, output=lengths)})
+    requests = draw(kinds={"same": SingleTurn(prompt=lengths, output=lengths)})
     prompts, outputs = zip(*lengths_of(requests, "same"), strict=True)
     # the correlation of 10,000 independent pairs has standard deviation 0.01; 4 of them
     assert abs(np.corrcoef(prompts, outputs)[0, 1]) < 0.04
 
 
 def test_a_seed_gives_the_same_requests_in_another_process() -> None:
-    script = "import test_mixed as t; print(t.digest(t.draw(0)))"
+    script = "import test_generated as t; print(t.digest(t.draw(0)))"
     folders = os.pathsep.join((str(REPOSITORY), str(Path(__file__).parent)))
     environment = {**os.environ, "PYTHONHASHSEED": "123", "PYTHONPATH": folders}
     command = [sys.executable, "-c", script]
@@ -177,7 +178,7 @@ def test_a_traces_arrivals_carry_generated_lengths_to_the_traces_end(tmp_path: P
         ({"kinds": make_kinds(chat=-1, code=2)}, r"^workload\.kinds\.chat\.share is -1"),
         ({"max_total_tokens": 4000}, r"^workload\.max_total_tokens is 4000; .* from 4,001 to"),
         (
-            {"kinds": {"a": Kind(prompt=512, output=FixedLength(tokens=1))}},  # type: ignore[arg-type]
+            {"kinds": {"a": SingleTurn(prompt=512, output=FixedLength(tokens=1))}},  # type: ignore[arg-type]
             r"^workload\.kinds\.a\.prompt is 512; .*FixedLength, tokens: 512",
         ),
     ],
@@ -192,7 +193,7 @@ def test_a_seed_that_is_none_is_refused_at_once() -> None:
         make().requests(-1)
 
 
-@pytest.mark.parametrize("made", [MixedWorkload, Kind])
+@pytest.mark.parametrize("made", [GeneratedWorkload, SingleTurn])
 def test_arguments_are_by_keyword_only(made: type) -> None:
     parameters = list(inspect.signature(made.__init__).parameters.values())[1:]
     assert {parameter.kind for parameter in parameters} == {inspect.Parameter.KEYWORD_ONLY}

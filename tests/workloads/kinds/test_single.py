@@ -12,7 +12,8 @@ from workloads.base import Request, WorkloadError
 from workloads.lengths.fixed import FixedLength
 from workloads.lengths.gamma import GammaLengths
 from workloads.lengths.lognormal import LognormalLengths
-from workloads.mixed import Kind, MixedWorkload
+from workloads.generated import GeneratedWorkload
+from workloads.kinds.single import SingleTurn
 from workloads.survivors.scores import ScoreSurvivors
 from workloads.survivors.uniform import UniformSurvivors
 from workloads.tokens import prompt_ids
@@ -34,8 +35,11 @@ class RisingPairs:
 
 
 def draw(seed: int = 0, number: int = 3000, **of_kind: Any) -> list[Request]:
-    kinds = {"one": Kind(share=0.5, **{**PLAIN, **of_kind}), "two": Kind(share=0.5, **PLAIN)}
-    workload = MixedWorkload(
+    kinds = {
+        "one": SingleTurn(share=0.5, **{**PLAIN, **of_kind}),
+        "two": SingleTurn(share=0.5, **PLAIN),
+    }
+    workload = GeneratedWorkload(
         kinds=kinds, arrivals=PoissonArrivals(), rate_rps=4.0, num_requests=number
     )
     return list(workload.requests(seed))
@@ -148,12 +152,12 @@ def test_a_setting_that_cannot_be_used_is_named(changed: dict[str, Any], message
 def test_the_longest_prompt_counts_its_prefix() -> None:
     fifty, nine = FixedLength(tokens=50), FixedLength(tokens=9)
     settings: dict[str, Any] = {
-        "kinds": {"a": Kind(prompt=fifty, output=nine, prefix_tokens=20)},
+        "kinds": {"a": SingleTurn(prompt=fifty, output=nine, prefix_tokens=20)},
         "arrivals": PoissonArrivals(),
         "rate_rps": 1.0,
         "num_requests": 1,
     }
     with pytest.raises(WorkloadError, match=r"max_total_tokens is 70; .* from 71 to"):
-        MixedWorkload(**settings, max_total_tokens=70)
-    (request,) = MixedWorkload(**settings, max_total_tokens=71).requests(0)
+        GeneratedWorkload(**settings, max_total_tokens=70)
+    (request,) = GeneratedWorkload(**settings, max_total_tokens=71).requests(0)
     assert (request.prompt_tokens, request.output_tokens) == (70, 1)

@@ -121,7 +121,7 @@ def parse_options(command: str, argv: list[str]) -> _Options:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            parsed = parser.parse_args(argv)
+            parsed = parser.parse_intermixed_args(argv)
     except SystemExit as stop:
         if not stop.code:  # --version
             raise
@@ -146,10 +146,23 @@ def _compose(argv: list[str]) -> None:
         aside = f"hydra.sweep.dir={scratch}"
         given = any(argument.startswith("hydra.sweep.dir=") for argument in argv)
         composing = with_earlier_run(_with_cpu_defaults(argv), SECTIONS, Path(scratch))
-        with _arguments(composing if given else [*composing, aside]):
+        with _arguments(_options_first(composing if given else [*composing, aside])):
             hydra.main(version_base="1.3", config_path=str(CONF_FOLDER), config_name="config")(
                 _task
             )()
+
+
+def _options_first(argv: Sequence[str]) -> list[str]:
+    """Hydra takes overrides only in one row, and options before or after it."""
+    overrides = list(get_args_parser().parse_intermixed_args(argv).overrides)
+    left, options = iter(overrides), []
+    expected = next(left, None)
+    for argument in argv:
+        if argument == expected:
+            expected = next(left, None)
+        else:
+            options.append(argument)
+    return [*options, *overrides]
 
 
 def _with_cpu_defaults(argv: list[str]) -> list[str]:
@@ -275,7 +288,9 @@ def _names(job_overrides: Sequence[Sequence[str]]) -> list[str]:
     """A name a cell, made of what the sweep varies: backend=paged,seed=1."""
     parser = OverridesParser.create()
     rows = [parser.parse_overrides(list(overrides)) for overrides in job_overrides]
-    values = [{o.get_key_element(): o.get_value_element_as_str() for o in row} for row in rows]
+    values = [
+        {o.get_key_element(): _said(o.get_value_element_as_str()) for o in row} for row in rows
+    ]
     varied = [
         key
         for key in values[0]
@@ -284,3 +299,10 @@ def _names(job_overrides: Sequence[Sequence[str]]) -> list[str]:
     keys = varied or [key for key in values[0] if key in ("backend", "workload")]
     names = [",".join(f"{key}={row[key]}" for key in keys) or "run" for row in values]
     return [name.replace("/", "_") for name in names]
+
+
+def _said(value: str) -> str:
+    """A value as a folder may be called: a list's parts, or "none"."""
+    if value.startswith("[") and value.endswith("]"):
+        return value[1:-1].replace(",", "+") or "none"
+    return value

@@ -6,19 +6,15 @@ before the clip to a longest length that leaves a wanted mean after it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from workloads.lengths.gamma import GammaLengths
+from workloads.lengths.lognormal import LognormalLengths
 
-Numbers = NDArray[np.float64]
-LOGS = np.linspace(-20, 25, 450_001)
-"""Logarithms of lengths, over which densities are summed."""
-LOG_STEP = LOGS[1] - LOGS[0]
+FAMILIES = {kind.__name__: kind for kind in (LognormalLengths, GammaLengths)}
+"""Of lengths that have a mean and a cv."""
 STEPS = 40
 
 
@@ -33,9 +29,9 @@ def drawn_from(config: Mapping[str, Any]) -> str:
 
 def mean_after_clip(lengths: Mapping[str, Any]) -> float:
     """Mean in tokens of what a lognormal or gamma distribution of these settings gives, rounded and
-    clipped as it draws (workloads/lengths): summed over its density, to a thousandth of a token."""
-    bounds = (lengths.get("min_tokens", 1), lengths["max_tokens"])
-    return _mean(_family(lengths), lengths["mean_tokens"], lengths["cv"], *bounds)
+    clipped as it draws."""
+    settings = {key: value for key, value in lengths.items() if key != "_target_"}
+    return FAMILIES[_family(lengths)](**settings).mean_tokens
 
 
 def mean_before_clip(lengths: Mapping[str, Any], wanted_tokens: float) -> float:
@@ -52,36 +48,11 @@ def mean_before_clip(lengths: Mapping[str, Any], wanted_tokens: float) -> float:
 
 def has_spread(lengths: Any) -> bool:
     """Whether these are the settings of a distribution with a mean and a cv."""
-    return isinstance(lengths, Mapping) and _family(lengths) in DENSITIES
+    return isinstance(lengths, Mapping) and _family(lengths) in FAMILIES
 
 
 def _family(lengths: Mapping[str, Any]) -> str:
     return str(lengths.get("_target_")).rpartition(".")[2]
-
-
-@cache
-def _mean(family: str, mean: float, cv: float, least: int, most: int) -> float:
-    tokens = np.clip(np.rint(np.exp(LOGS)), least, most)
-    return float((tokens * DENSITIES[family](mean, cv)).sum() * LOG_STEP)
-
-
-def _lognormal(mean: float, cv: float) -> Numbers:
-    variance = math.log1p(cv**2)
-    off = LOGS - (math.log(mean) - variance / 2)
-    return np.exp(-(off**2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)
-
-
-def _gamma(mean: float, cv: float) -> Numbers:
-    shape = cv**-2
-    scaled = LOGS - math.log(mean / shape)
-    return np.exp(shape * scaled - np.exp(scaled) - math.lgamma(shape))
-
-
-DENSITIES: dict[str, Callable[[float, float], Numbers]] = {
-    "LognormalLengths": _lognormal,
-    "GammaLengths": _gamma,
-}
-"""Of a length's logarithm, at LOGS."""
 
 
 def _kind(kind: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from workloads.arrivals.constant import ConstantArrivals
 from workloads.arrivals.poisson import PoissonArrivals
 from workloads.base import Request, Segment, Source, WorkloadError
+from workloads.clients import Clients
 from workloads.trace import TraceWorkload
 
 PublicTrace = Callable[[str], Path]
@@ -83,10 +85,15 @@ def test_random_arrivals_follow_the_seed(path: str) -> None:
         ({"time_scale": 0.5, "rate_rps": 4}, r"^workload\.time_scale is 0\.5; .* set one of the"),
         ({"limit": 0}, r"^workload\.limit is 0; it must be a whole number from 1"),
         ({"duration_s": True}, r"^workload\.duration_s is True"),
-        ({"format": 3}, r"^workload\.format is 3; it must be one of auto, azure, mooncake"),
+        ({"format": 3}, r"^workload\.format is 3; it must be one of auto, azure, burstgpt"),
         ({"arrivals": "poisson"}, r"^workload\.arrivals is 'poisson'.*workload/arrivals=poisson"),
-        ({"limit": 1, "rate_rps": 4}, r"^workload\.rate_rps is 4; .* all arrive at one moment"),
+        ({"limit": 1, "rate_rps": 4}, r"^workload\.rate_rps is 4\.0; .* all arrive at one moment"),
         ({"limit": 1, "arrivals": PoissonArrivals()}, r"^workload\.rate_rps is null"),
+        ({"on_bad_row": "no"}, r"^workload\.on_bad_row is 'no'; it must be fail or skip"),
+        ({"failed_requests": True}, r"^workload\.failed_requests is True; it must be drop or keep"),
+        ({"output_tokens": 1.5}, r"^workload\.output_tokens is 1\.5"),
+        ({"survivors": "scores"}, r"^workload\.survivors is 'scores'; it must be null or a surv"),
+        ({"clients": "slow"}, r"^workload\.clients is 'slow'; it must be null or clients"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(
@@ -94,6 +101,40 @@ def test_a_setting_that_cannot_be_used_is_named(
 ) -> None:
     with pytest.raises(WorkloadError, match=message):
         TraceWorkload(path=path, **changed)  # type: ignore[arg-type]
+
+
+def test_texts_have_no_times_and_need_arrivals(tmp_path: Path) -> None:
+    file = tmp_path / "talks.json"
+    talk = {"conversations": [{"value": "a" * 40}, {"value": "b" * 8}]}
+    file.write_text(json.dumps([talk] * 3))
+    message = r"^workload\.arrivals is null; .* a sharegpt file, which has no times of arrival; use"
+    with pytest.raises(WorkloadError, match=message):
+        TraceWorkload(path=str(file))
+    with pytest.raises(WorkloadError, match=message):
+        TraceWorkload(path=str(file), rate_rps=4)
+    with pytest.raises(WorkloadError, match=r"^workload\.rate_rps is null"):
+        TraceWorkload(path=str(file), arrivals=ConstantArrivals())
+    requests = TraceWorkload(path=str(file), arrivals=ConstantArrivals(), rate_rps=4).requests(0)
+    assert [(each.scheduled_s, each.prompt_tokens, each.output_tokens) for each in requests] == [
+        (0, 10, 2), (0.25, 10, 2), (0.5, 10, 2)
+    ]  # fmt: skip
+
+
+def test_what_was_left_out_is_a_fact(path: str) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("{}\n")
+    with pytest.raises(WorkloadError, match=r"line 4, column timestamp: '{}' lacks this column"):
+        TraceWorkload(path=path)
+    facts = TraceWorkload(path=path, on_bad_row="skip").trace_facts()
+    assert (facts["requests"], facts["skipped_rows"], facts["shares_prefixes"]) == (3, 1, True)
+
+
+def test_clients_are_of_the_runs_seed(path: str) -> None:
+    clients = Clients(leave_share=0.5, leave=["after_s"])
+    workload = TraceWorkload(path=path, clients=clients)
+    first, again, other = (list(workload.requests(seed)) for seed in (0, 0, 1))
+    assert first == again != other
+    assert times_s(path) == [request.scheduled_s for request in first]
 
 
 def test_a_seed_that_is_none_is_refused_at_once(path: str) -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-import tracemalloc
+import gzip
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from workloads.base import WorkloadError
+from workloads.formats.registry import names
 from workloads.trace_file import TraceFile
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
@@ -94,21 +96,123 @@ def test_bytes_that_are_not_text_are_shown_not_crashed_on(tmp_path: Path) -> Non
 def test_time_that_goes_back_is_refused_with_its_line(tmp_path: Path) -> None:
     path = write(tmp_path, "\n".join([HEADER, FIRST_LINES[2], FIRST_LINES[1]]))
     message = refusal(path)
-    assert "line 3: its timestamp is 4.314579 s before that of the request above it" in message
+    assert "line 3: its time is 4.314579 s before that of the request above it" in message
     assert "sort the file" in message
 
 
-def test_an_unknown_format_says_what_is_known(tmp_path: Path) -> None:
-    message = refusal(write(tmp_path, "a,b,c\n1,2,3\n"))
-    assert "the format is not known from its first line 'a,b,c'" in message
-    assert "azure: " in message
-    assert "mooncake: " in message
+def test_a_time_years_after_the_first_is_refused(tmp_path: Path) -> None:
+    message = refusal(write(tmp_path, "\n".join([*FIRST_LINES, "2123-11-16 18:15:46,1,1"])))
+    assert (
+        "s after that of the first request, 1e+08 s at most; correct or remove the line" in message
+    )
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+    assert "the format is not known from its first line 'a,b,c'" in refusal(
+        write(tmp_path, "a,b,c\n1,2,3\n")
+    )
 
 
 def test_a_format_that_the_file_is_not_names_the_first_line(tmp_path: Path) -> None:
     path = write(tmp_path, "\n".join(FIRST_LINES))
     assert "line 1: " in refusal(path, "mooncake")
-    assert "must be one of auto, azure, mooncake" in refusal(path, "csv")
+    assert "line 1: " in refusal(path, "vidur")
+    assert "must be one of auto, azure, burstgpt" in refusal(path, "xml")
+
+
+def test_bad_rows_are_skipped_where_that_is_asked(tmp_path: Path) -> None:
+    lines = [FIRST_LINES[0], "x,1,1", FIRST_LINES[2], FIRST_LINES[1], "2023-11-16 19:00:00,3,4"]
+    path = write(tmp_path, "\n".join(lines))
+    trace = TraceFile(path, "auto", on_bad_row="skip")
+    assert [row.line for row in trace.rows()] == [3, 5]
+    facts = trace.facts()
+    assert (facts["rows"], facts["requests"], facts["skipped_rows"]) == (4, 2, 2)
+    assert facts["first_skipped_row"].startswith("line 2, column TIMESTAMP: 'x' is not a time")
+    assert [row.line for row in trace.rows()] == [3, 5]  # a second reading is the same
+
+
+def test_a_file_of_bad_rows_alone_says_what_is_wrong(tmp_path: Path) -> None:
+    path = write(tmp_path, "\n".join([HEADER, "x,1,1", "y,1,1"]))
+    with pytest.raises(WorkloadError, match=r"no requests; 2 of 2 rows cannot be read, .*: line 2"):
+        TraceFile(path, "auto", on_bad_row="skip")
+
+
+BURSTGPT = (
+    "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    "5,GPT-4,472,0,472,API log\n6,GPT-4,30,3,33,API log\n"
+)
+
+
+def test_failed_requests_are_counted_whether_kept_or_dropped(tmp_path: Path) -> None:
+    path = write(tmp_path, BURSTGPT)
+    dropped, kept = (TraceFile(path, "auto", failed_requests=which) for which in ("drop", "keep"))
+    assert [(row.time_ns, row.output_tokens) for row in dropped.rows()] == [(0, 3)]
+    assert [(row.time_ns, row.output_tokens) for row in kept.rows()] == [(0, 1), (10**9, 3)]
+    for trace, which in ((dropped, "dropped"), (kept, "kept")):
+        facts = trace.facts()
+        assert (facts["failed_requests"], facts["failed_requests_are"]) == (1, which)
+
+
+def test_a_file_of_failed_requests_alone_says_so(tmp_path: Path) -> None:
+    path = write(tmp_path, BURSTGPT.rsplit("\n", 2)[0])
+    assert "no requests; all 1 failed: keep them, or" in refusal(path)
+
+
+def test_facts_say_what_was_read(tmp_path: Path) -> None:
+    path = write(tmp_path, gzip.compress("\n".join(FIRST_LINES).encode()), "t.csv.gz")
+    assert TraceFile(path, "auto").facts() == {
+        "file": "t.csv.gz",
+        "format": "azure",
+        "compression": "gzip",
+        "rows": 2,
+        "requests": 2,
+        "skipped_rows": 0,
+        "first_skipped_row": None,
+        "failed_requests": 0,
+        "failed_requests_are": "dropped",
+        "tokens": "recorded",
+        "shares_prefixes": False,
+        "span_s": 4.314579,
+        "rate_rps": pytest.approx(1 / 4.314579),
+    }
+
+
+def test_texts_have_no_times_and_estimated_tokens(tmp_path: Path) -> None:
+    trace = TraceFile(write(tmp_path, '{"prompt": "a"}\n' * 3), "auto", output_tokens=5)
+    facts = trace.facts()
+    assert (facts["tokens"], facts["span_s"], facts["rate_rps"]) == ("estimated", None, None)
+    assert not trace.has_times
+
+
+def test_a_cut_archive_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    packed = gzip.compress("\n".join([*FIRST_LINES, *FIRST_LINES[2:] * 9_999]).encode())
+    message = refusal(write(tmp_path, packed[:-20]))
+    assert message.endswith("t.csv cannot be read: Truncated compressed stream.")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"on_bad_row": "ignore"},
+            "workload.on_bad_row is 'ignore'; it must be fail or skip",
+        ),
+        ({"failed_requests": None}, "workload.failed_requests is null; it must be drop or keep"),
+        ({"output_tokens": 0}, "workload.output_tokens is 0; it must be a whole number from 1 to"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_named(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        TraceFile(write(tmp_path, "\n".join(FIRST_LINES)), "auto", **changed)
+    assert message in str(caught.value)
+
+
+def test_a_duration_of_a_file_without_times_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "prompt_tokens,output_tokens\n1,2\n")
+    with pytest.raises(WorkloadError, match=r"workload\.duration_s is 5; .* a csv file, which has"):
+        TraceFile(path, "auto", duration_s=5)
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", HEADER, f"{HEADER}\r\n"])
@@ -141,16 +245,34 @@ def test_a_path_that_is_none_says_how_to_give_one(path: object) -> None:
     assert "workload.path=azure" in refusal(path)  # type: ignore[arg-type]
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    line = '{"timestamp": 0, "input_length": 1, "output_length": 1}\n'
-    path = write(tmp_path, line * 50_000)
-    tracemalloc.start()
+starts = st.sampled_from(
+    [
+        b"",
+        b"\x1f\x8b",
+        b"\x28\xb5\x2f\xfd",
+        b"PAR1",
+        b"[",
+        b'{"prompt": "a"}\n',
+        HEADER.encode() + b"\n",
+    ]
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(starts, st.binary(max_size=40), st.sampled_from(names()), st.sampled_from(["fail", "skip"]))
+def test_any_bytes_are_requests_or_one_sentence(
+    tmp_path: Path, start: bytes, rest: bytes, format_name: str, on_bad_row: str
+) -> None:
+    path = write(tmp_path, start + rest)
     try:
-        assert sum(1 for _ in TraceFile(path, "auto").rows()) == 50_000
-        peak_bytes = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak_bytes < 4 << 20  # the format is told from at most the first MiB
+        trace = TraceFile(path, format_name, on_bad_row=on_bad_row, output_tokens=1)
+    except WorkloadError as error:
+        message = str(error)
+    else:
+        message = "."
+        assert len(list(trace.rows())) == trace.summary.requests > 0
+    assert message.endswith(".")
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -175,12 +297,21 @@ def test_every_request_of_the_azure_traces_is_read(
 def test_every_request_of_the_mooncake_conversation_trace_is_read(
     public_trace: PublicTrace,
 ) -> None:
-    read = list(TraceFile(str(public_trace("mooncake_conversation.jsonl")), "auto").rows())
+    trace = TraceFile(str(public_trace("mooncake_conversation.jsonl")), "auto")
+    read = list(trace.rows())
     assert len(read) == 12_031
+    assert len({row.time_ns for row in read}) == 1_180
+    assert max(row.prompt_tokens for row in read) == 126_195
     assert sum(row.prompt_tokens for row in read) == 144_793_823
     assert sum(row.output_tokens for row in read) == 4_122_048
     assert read[-1].time_ns == 3_536_999 * 10**6
-    assert all(len(row.prefix_ids) == -(-row.prompt_tokens // 512) for row in read)
+    assert all(len(row.prefix) == -(-row.prompt_tokens // 512) for row in read)
+
+
+def test_every_request_of_the_mooncake_synthetic_trace_is_read(public_trace: PublicTrace) -> None:
+    read = list(TraceFile(str(public_trace("mooncake_synthetic.jsonl")), "auto").rows())
+    assert len(read) == 3_993
+    assert all(len(row.prefix) == -(-row.prompt_tokens // 512) for row in read)
 
 
 def test_all_arrivals_of_the_code_trace_stay_distinct(public_trace: PublicTrace) -> None:

@@ -55,6 +55,6 @@ def seconds(chunks: Iterator[NDArray[np.int64]]) -> Iterator[float]:
 def check_arrivals(value: Any) -> Arrivals:
     """`value`, or WorkloadError unless it is an arrival process."""
     if not isinstance(value, Arrivals):
-        fix = "select one with workload/arrivals=poisson (or gamma, constant, trace)"
+        fix = "select one with workload/arrivals=poisson (or gamma, constant, ramp, diurnal, ...)"
         raise refusal("workload.arrivals", value, "an arrival process", fix)
     return value

@@ -17,6 +17,15 @@ class Lengths(Protocol):
     min_tokens: int
     max_tokens: int
 
+    @property
+    def mean_tokens(self) -> float:
+        """The mean of what is drawn, so after rounding and clipping; by calculation."""
+        ...
+
+    def share_above(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """P(length > n) of each whole number n of `tokens`; by calculation."""
+        ...
+
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         """`size` independent lengths. Two draws in a row give what one draw of both would."""
         ...
@@ -46,7 +55,7 @@ def check_lengths(setting: str, value: Any) -> Lengths:
 
 def whole_tokens(lengths: NDArray[np.float64], least: int, most: int) -> NDArray[np.int64]:
     """Rounded to whole tokens and clipped: what lies outside is moved to the nearest bound, so
-    the mean moves by what was cut. The result's mean is the sum over n of P(length >= n)."""
+    the mean moves by what was cut (workloads/lengths/rounded.py says where to)."""
     return np.clip(np.rint(lengths), least, most).astype(np.int64)
 
 

@@ -18,6 +18,7 @@ from bench.metrics.accounting import MemoryAccount
 from bench.metrics.status import Status
 from bench.model.shape import ModelShape
 from bench.packaged import load_constants, load_gpu
+from bench.sources.active import Sources
 from workloads.base import Request
 
 SHAPE = ModelShape(
@@ -130,6 +131,7 @@ class Lab:
         max_model_len: int = 512,
         activations: Activations | None = None,
         driver_calls: Callable[[], dict[str, int]] = dict,
+        sources: Sources | None = None,
     ) -> None:
         self.backend = RecordingBackend(backend)
         self.ends: list[End] = []
@@ -144,6 +146,7 @@ class Lab:
             max_model_len,
             lambda *end: self.ends.append(End(*end)),
             families if backend.caches_prefixes else None,
+            sources,
         )
 
     def send(self, *lengths: tuple[int, int]) -> list[EngineSequence]:

@@ -10,6 +10,7 @@ from backends.base import KvLayout
 from backends.contiguous import Contiguous
 from backends.paged import Paged
 from bench.engine.driver import drive
+from bench.engine.users import Users
 from bench.metrics.status import Status
 from tests.bench.engine.lab import Call, Lab, limits
 from workloads.base import Request
@@ -325,7 +326,7 @@ def test_time_is_the_cost_models_and_copies_are_paid_in_their_step() -> None:
 def test_a_run_that_is_stopped_while_idle_lasted_until_it_was_stopped() -> None:
     lab = paged_lab()
     requests = [Request(0, 0.0, 16, 2), Request(1, 121.0, 16, 2)]
-    assert drive(lab.engine, requests, 100.0, lambda now: None) == 100.0
+    assert drive(lab.engine, Users(lab.engine, requests), 100.0, lambda now: None) == 100.0
     assert lab.engine.sent == 1
 
 

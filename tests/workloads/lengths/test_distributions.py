@@ -14,7 +14,10 @@ from workloads.lengths.fixed import FixedLength
 from workloads.lengths.gamma import GammaLengths
 from workloads.lengths.geometric import GeometricLengths
 from workloads.lengths.lognormal import LognormalLengths
+from workloads.lengths.mixture import MixtureLengths
+from workloads.lengths.quantiles import QuantileLengths
 from workloads.lengths.uniform import UniformLengths
+from workloads.lengths.zipf import ZipfLengths
 
 DRAWS = 200_000
 ALL: list[Lengths] = [
@@ -23,6 +26,14 @@ ALL: list[Lengths] = [
     LognormalLengths(mean_tokens=166.28, cv=1.3, min_tokens=4, max_tokens=1024),
     GammaLengths(mean_tokens=349.07, cv=0.876, max_tokens=1024),
     GeometricLengths(mean_tokens=2.5, max_tokens=40),
+    ZipfLengths(exponent=1.1, max_tokens=100_000),
+    QuantileLengths(quantiles={0: 2, 0.5: 1020, 0.9: 2727, 1: 14_050}),
+    MixtureLengths(
+        components=[
+            {"weight": 0.4, "lengths": GammaLengths(mean_tokens=50, cv=3, max_tokens=900)},
+            {"weight": 0.6, "lengths": LognormalLengths(mean_tokens=9, cv=1, max_tokens=99)},
+        ]
+    ),
 ]
 by_class = pytest.mark.parametrize("lengths", ALL, ids=lambda each: type(each).__name__)
 WITH_MEAN = pytest.mark.parametrize("kind", [LognormalLengths, GammaLengths])
@@ -98,7 +109,7 @@ def test_uniform_gives_every_length_alike() -> None:
 def test_the_clip_moves_the_sharegpt_means_to_the_published_ones(
     lengths: Lengths, clipped_mean: float
 ) -> None:
-    # docs/workloads.md: the sum over n of P(length >= n); standard error at most 0.65
+    # docs/arrivals.md: the sum over n of P(length >= n); standard error at most 0.65
     assert draw(lengths).mean() == pytest.approx(clipped_mean, abs=2.6)
 
 
@@ -125,6 +136,23 @@ def test_the_clip_moves_the_sharegpt_means_to_the_published_ones(
             lambda: LognormalLengths(mean_tokens=True, cv=1, max_tokens=10),
             "mean_tokens of lognormal lengths is True",
         ),
+        (
+            lambda: ZipfLengths(max_tokens=9),
+            "The choice of exponent or mean_tokens of zipf lengths is 'neither'; .* one of the two",
+        ),
+        (
+            lambda: ZipfLengths(max_tokens=9, exponent=1, mean_tokens=4),
+            "The choice of exponent or mean_tokens of zipf lengths is 'both'",
+        ),
+        (
+            lambda: ZipfLengths(max_tokens=9, exponent=-1),
+            "exponent of zipf lengths is -1; it must be a number from 0 to 10",
+        ),
+        (
+            lambda: ZipfLengths(max_tokens=9, mean_tokens=5.1),
+            r"mean_tokens of zipf lengths is 5.1; it must be a number from 1\.00\d* to 5 tokens",
+        ),
+        (lambda: ZipfLengths(max_tokens="9", exponent=1), "max_tokens of zipf lengths is '9'"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(make: Callable[[], Any], message: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -93,7 +94,7 @@ def test_a_traces_lengths_are_its_own(public_trace: Callable[[str], Path]) -> No
         ({"path": "nowhere.json"}, r"pairs\.path is 'nowhere.json'; no such file"),
         (
             {"format": "xml"},
-            "format of length pairs is 'xml'; .* auto, sharegpt, csv, jsonl",
+            r"pairs\.format is 'xml'; it must be one of auto, azure, .*, jsonl; auto",
         ),
         ({"min_tokens": 0}, "min_tokens of length pairs is 0"),
         ({"max_prompt_tokens": 1}, "max_prompt_tokens of length pairs is 1"),
@@ -102,7 +103,8 @@ def test_a_traces_lengths_are_its_own(public_trace: Callable[[str], Path]) -> No
             {"min_tokens": 50},
             r"lengths\.csv: no pairs .* left: all 5 are outside .*; widen min_",
         ),
-        ({"format": "sharegpt"}, r"lengths\.csv, line 1: 'prompt_tokens.*not the start of a JSON"),
+        ({"format": "sharegpt"}, r"lengths\.csv, line 1: 'prompt_tokens.* is not JSON"),
+        ({"on_bad_row": "no"}, r"pairs\.on_bad_row is 'no'; it must be fail or skip"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(
@@ -115,5 +117,18 @@ def test_a_setting_that_cannot_be_used_is_named(
 def test_a_file_without_pairs_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "none.json"
     path.write_text("[]")
-    with pytest.raises(WorkloadError, match=r"none\.json: no pairs .* the file has none; give one"):
+    with pytest.raises(WorkloadError, match=r"none\.json: no pairs .* in the file; give one that"):
         PairsFromFile(path=str(path))
+
+
+def test_pairs_are_read_from_any_trace_in_any_order_of_time(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv.gz"
+    lines = ["arrived_at,num_prefill_tokens,num_decode_tokens", "5,7,3", "x,1,1", "1,2.0,9"]
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    with pytest.raises(WorkloadError, match=r"gz, line 3, column arrived_at: 'x' is not a number"):
+        PairsFromFile(path=str(path))
+    pairs = PairsFromFile(path=str(path), on_bad_row="skip", max_prompt_tokens=6)
+    assert pairs_of(pairs) == [(2, 9)]
+    facts = pairs.trace_facts()
+    assert (facts["format"], facts["rows"], facts["skipped_rows"]) == ("vidur", 3, 1)
+    assert (facts["requests"], facts["outside_limits"]) == (1, 1)

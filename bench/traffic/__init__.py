@@ -1,0 +1,1 @@
+"""`fragbench workload`: traffic looked at before it runs, and fitted to a trace."""

@@ -1,0 +1,1 @@
+"""`fragbench workload fit=FILE`: generated traffic that is like a trace's."""

@@ -31,6 +31,14 @@ class KvHeads(NamedTuple):
     dtype: torch.dtype
 
 
+class Others(NamedTuple):
+    """What others than the backend took from PyTorch's allocator since it started and hold now, in
+    bytes: as allocated and as requested. It is none of the budget's."""
+
+    allocated: int = 0
+    requested: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class KvLayout:
     """The KV memory that a run gives its backend.
@@ -38,6 +46,7 @@ class KvLayout:
     `token_bytes` is K and V of one token in all layers on this GPU; `budget_bytes` is the most
     that the backend may hold, rounding included; `device` is where torch allocates. `heads` is
     None where nothing is computed: then memory changes hands and nothing is written to it.
+    `others` reads what others hold between steps, of the same allocator.
     """
 
     layers: int
@@ -46,6 +55,7 @@ class KvLayout:
     budget_bytes: int
     device: DeviceName
     heads: KvHeads | None = None
+    others: Callable[[], Others] = Others
 
     @property
     def plane_bytes(self) -> int:

@@ -29,8 +29,11 @@ from bench.setting_files import write_config
 
 MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed",
            "backends.paged", "backends.paged_prefix", "backends.paged_radix", "backends.vmm",
+           "bench.sources.batch_sizes", "bench.sources.beams", "bench.sources.graphs",
+           "bench.sources.growing_kv", "bench.sources.lora", "bench.sources.speculative",
            "workloads.generated", "workloads.kinds.single", "workloads.kinds.sessions",
-           "workloads.kinds.retrieval", "workloads.survivors.scores", "workloads.trace")  # fmt: skip
+           "workloads.kinds.retrieval", "workloads.survivors.scores",
+           "workloads.trace")  # fmt: skip
 """Imported once, before runs are forked."""
 
 TARGETS = {"inprocess": "bench.run:run", "locust": "bench.load.driven:run"}

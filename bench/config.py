@@ -63,6 +63,7 @@ class Config:
     engine: EngineSettings = field(default_factory=EngineSettings)
     driver: DriverSettings = field(default_factory=DriverSettings)
     costs: CostConstants = MISSING
+    sources: Any = field(default_factory=dict)
     load: LoadSettings = field(default_factory=LoadSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
     name: str | None = None
@@ -127,6 +128,7 @@ def check(config: Config) -> None:
     for name, value in (("stop_after_s", config.stop_after_s), ("jobs", config.jobs)):
         if value is not None:
             _positive(name, value, "seconds" if name.endswith("_s") else "runs at a time")
+    _check_sources(config.sources)
     _check_engine(config.engine, config.max_model_len)
     _check_driver(config.driver)
     check_load(config.load)
@@ -135,6 +137,11 @@ def check(config: Config) -> None:
 
 def check_run(config: Config, device: str) -> None:
     """Raises SettingError for what a run on `device`, with its driver, would not follow."""
+    if device == "cpu" and config.sources:
+        raise SettingError(
+            f"sources=[{','.join(config.sources)}] need PyTorch's CUDA caching allocator, which "
+            "device=cpu does not use: take device=virtual or device=cuda, or leave sources out."
+        )
     if device != "virtual" and config.time_scale != 1:
         raise SettingError(
             f"time_scale={config.time_scale:g} is for modelled time and device={device} takes the "
@@ -163,6 +170,15 @@ def _check_driven(config: Config) -> None:
         raise SettingError(
             f"load.vocab_size={load.vocab_size} is more than the {config.model.vocab_size} ids of "
             f"{config.model.name}: lower it, or leave it out."
+        )
+
+
+def _check_sources(sources: dict[str, Any]) -> None:
+    """Each has its name above its settings, as the files of conf/sources/ say it."""
+    if not all(isinstance(settings, dict) for settings in sources.values()):
+        raise SettingError(
+            f"sources={sources} are no fragmentation sources: choose options of conf/sources/, as "
+            "in sources=[lora,graphs]."
         )
 
 

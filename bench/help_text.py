@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-DESCRIBED = ("backend", "workload", "experiment")
+DESCRIBED = ("backend", "workload", "sources", "experiment")
 LISTED = ("model", "gpu", "workload/arrivals", "workload/kinds", "engine", "driver", "costs",
           "load", "serve")  # fmt: skip
 

@@ -58,7 +58,7 @@ _KNOWN = [
         "{group}={option} is unknown: choose one of {options}.",
     ),
     (
-        re.compile(r"Could not find '(?P<group>[^'/]+)/(?P<option>[^']+)'"),
+        re.compile(r"Could not (?:find|load) '(?P<group>[^'/]+)/(?P<option>[^']+)'"),
         "{group}={option} is unknown: `fragbench run --help` lists the options.",
     ),
     (

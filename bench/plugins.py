@@ -11,7 +11,12 @@ from hydra.utils import instantiate
 from bench.errors import SettingError
 
 
-def make(section: dict[str, Any], group: str) -> Any:
+def make_all(sections: dict[str, dict[str, Any]], group: str) -> dict[str, Any]:
+    """The objects of a group of which several options may be chosen, by their names."""
+    return {name: make(section, group, name) for name, section in sections.items()}
+
+
+def make(section: dict[str, Any], group: str, name: str = "") -> Any:
     """The object that a plug-in section names. Raises SettingError, or the plug-in's own error
     with the place of a nested setting in front."""
     if "_target_" not in section:
@@ -24,7 +29,7 @@ def make(section: dict[str, Any], group: str) -> Any:
         cause = error.__cause__
         if not isinstance(cause, TypeError | ValueError):
             raise SettingError(f"{group}: {' '.join(str(error).split())}") from error
-        place = ".".join(filter(None, (group, _full_key(error))))
+        place = ".".join(filter(None, (group, name, _full_key(error))))
         if isinstance(cause, TypeError):
             raise SettingError(f"{_wrong_keyword(place, cause)} (conf/{group}/).") from cause
         message = str(cause)

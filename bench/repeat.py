@@ -13,6 +13,8 @@ PREFIX = "from="
 PRESET = "_earlier_run"
 ITS_OWN = ("name", "out", "jobs")
 """Settings of the earlier run that a repetition does not take over."""
+LISTS = ("sources",)
+"""Groups with any number of options, none by default."""
 
 
 def with_earlier_run(argv: Sequence[str], groups: Sequence[str], scratch: Path) -> list[str]:
@@ -27,7 +29,9 @@ def with_earlier_run(argv: Sequence[str], groups: Sequence[str], scratch: Path) 
         return others
     if len(given) > 1:
         raise SettingError(f"{PREFIX} was given {len(given)} times: give one earlier run.")
-    chosen = {group for group in groups if any(a.startswith(f"{group}=") for a in others)}
+    chosen = {
+        group for group in (*groups, *LISTS) if any(a.startswith(f"{group}=") for a in others)
+    }
     left_out = chosen.union(ITS_OWN)
     settings = {key: value for key, value in _read(given[0]).items() if key not in left_out}
     # The groups' defaults must go, or keys of theirs would stay beside the earlier run's.

@@ -37,10 +37,11 @@ from bench.metrics.accounting import MemoryAccount
 from bench.metrics.recorder import Recorder
 from bench.metrics.records import write_json
 from bench.model.sampling import Sampler
-from bench.plugins import make
+from bench.plugins import make, make_all
 from bench.setting_files import write_config, write_environment
+from bench.sources.active import Sources
 from bench.token_source import TextSource, token_source
-from bench.turns import count_turns
+from bench.turns import count_turns, loop_name
 from workloads.base import Request, Workload
 
 PROGRESS_S = 0.25
@@ -56,7 +57,8 @@ def run(payload: dict[str, Any]) -> None:
     config = from_container(payload["config"])
     workload: Workload = make(payload["config"]["workload"], "workload")
     expected = count_turns(workload, config.seed, config.stop_after_s)
-    listener = Run(config, payload, started, {"workload": workload.name})
+    facts = {"workload": workload.name, "loop": loop_name(workload)}
+    listener = Run(config, payload, started, facts)
     listener.expected = expected
     requests = workload.requests(config.seed)
     buffer_tokens = config.serve.stream_buffer_tokens
@@ -90,10 +92,12 @@ class Run:
         Raises SettingError or BackendError before anything is written.
         """
         backend: Backend = make(payload["config"]["backend"], "backend")
+        sources = Sources(make_all(payload["config"]["sources"], "sources"))
         limits = resolve_limits(config, backend)
         if payload["device"] != "cpu":
             _start_allocator()
-        self._memory = memory = DeviceMemory(config, backend, limits, payload["device"])
+        device = payload["device"]
+        self._memory = memory = DeviceMemory(config, backend, limits, device, sources)
         self._config = config
         self._folder = Path(payload["out"])
         _make(self._folder)
@@ -121,6 +125,7 @@ class Run:
             config.max_model_len,
             self._recorder.on_end,
             self._token_source(backend),
+            sources,
         )
         self._recorder.listen(self.engine)
 
@@ -205,6 +210,7 @@ class Run:
             **self.facts,
             **figures,
             "allocator": self._memory.allocator_summary(),
+            "sources": self.engine.sources.summary(),
             "driver_s": self._executor.driver_s,
             "steps": self.engine.steps,
             "step_s": {

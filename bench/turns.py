@@ -43,3 +43,8 @@ def count_turns(workload: Workload, seed: int, stop_after_s: float | None) -> in
     if not count:
         raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
     return count if count < most else None
+
+
+def loop_name(workload: Workload) -> str:
+    """`open` where requests have times of their own, else `closed`."""
+    return "open" if workload.closed_loop is None else "closed"

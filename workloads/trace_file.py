@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from workloads.arrivals.base import NS_PER_S
 from workloads.base import WorkloadError
-from workloads.formats.base import Line, MalformedLineError, TraceFormat, TraceRow
-from workloads.formats.registry import FORMATS, by_name, names, recognise
-from workloads.settings import optional_duration_s, optional_requests, refusal, text
+from workloads.formats.base import MalformedLineError, Tally, TraceRow
+from workloads.formats.choices import tally, why_none
+from workloads.formats.opening import compression, reading
+from workloads.formats.registry import choose
+from workloads.settings import (
+    MAX_DURATION_S,
+    optional_duration_s,
+    optional_requests,
+    refusal,
+    text,
+)
 
 TRACES_VARIABLE = "FRAGBENCH_TRACES"
-_FIRST_LINE_CHARACTERS = 1 << 20
+_LONGEST_NS = int(MAX_DURATION_S) * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
-    """What one reading of the whole selection found. `span_ns` is from first to last arrival."""
+    """What one reading of the whole selection found. `span_ns` is from first to last arrival.
+
+    `rows` were looked at: the requests, and those left out, which are `skipped` (they could not be
+    read; `first_skipped` says why the first one) and, unless they were kept, `failed` ones.
+    """
 
     requests: int
     span_ns: int
+    rows: int
+    skipped: int
+    first_skipped: str | None
+    failed: int
+    shares_prefixes: bool
 
 
 class TraceFile:
     """The part of a trace that a run uses: at most `limit` requests of the first `duration_s`.
 
-    Making one reads that part once, keeping one row at a time: a malformed line, or a time before
-    the line before, is a WorkloadError before anything has run. Blank lines are skipped; the last
-    line counts whether or not it ends. `owner` is where its settings are, for messages.
+    Making one reads that part once, keeping one row at a time: what cannot be read is a
+    WorkloadError before anything has run. Blank lines are skipped; the last line counts whether or
+    not it ends. `owner` is where the settings are, for messages; `on_bad_row`, `failed_requests`
+    and `output_tokens` are as workloads/formats/choices.py says.
     """
 
     def __init__(
@@ -41,13 +61,31 @@ class TraceFile:
         *,
         limit: int | None = None,
         duration_s: float | None = None,
+        on_bad_row: str = "fail",
+        failed_requests: str = "drop",
+        output_tokens: int | None = None,
         owner: str = "workload",
     ) -> None:
         self._limit = optional_requests(f"{owner}.limit", limit)
         self._duration_s = optional_duration_s(f"{owner}.duration_s", duration_s)
-        self.path = find_trace(f"{owner}.path", path)
-        self._format = self._choose_format(f"{owner}.format", format)
+        self._choices = tally(owner, on_bad_row, failed_requests, output_tokens)
+        self.path = find_trace(f"{owner}.path", path, folders=True)
+        with reading(self.path):
+            self._format = choose(f"{owner}.format", format, self.path)
+        if duration_s is not None and not self.has_times:
+            allowed = f"null for a {self._format.name} file, which has no times"
+            raise refusal(f"{owner}.duration_s", duration_s, allowed, f"set {owner}.limit")
         self.summary = self._read_once()
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the format has times of arrival; without, all rows are at 0."""
+        return self._format.has_times
+
+    @property
+    def format_name(self) -> str:
+        """The format that was recognised, or named."""
+        return self._format.name
 
     @property
     def rate_rps(self) -> float | None:
@@ -55,64 +93,75 @@ class TraceFile:
         span_ns = self.summary.span_ns
         return (self.summary.requests - 1) * NS_PER_S / span_ns if span_ns else None
 
+    def facts(self) -> dict[str, Any]:
+        """What was read, for previews and summaries."""
+        summary = self.summary
+        return {
+            "file": self.path.name,
+            "format": self._format.name,
+            "compression": None if self.path.is_dir() else compression(self.path),
+            "rows": summary.rows,
+            "requests": summary.requests,
+            "skipped_rows": summary.skipped,
+            "first_skipped_row": summary.first_skipped,
+            "failed_requests": summary.failed,
+            "failed_requests_are": "kept" if self._choices.keep_failed else "dropped",
+            "tokens": "estimated" if self._format.estimates_tokens else "recorded",
+            "shares_prefixes": summary.shares_prefixes,
+            "span_s": summary.span_ns / NS_PER_S if self.has_times else None,
+            "rate_rps": self.rate_rps,
+        }
+
     def rows(self) -> Iterator[TraceRow]:
         """The selected rows in order, `time_ns` counted from the first one's arrival."""
-        end_ns = None if self._duration_s is None else self._duration_s * NS_PER_S
-        for row in islice(self._rows_from_zero(), self._limit):
-            if end_ns is not None and row.time_ns >= end_ns:
-                return
-            yield row
+        first_ns: int | None = None
+        for row in self._selected(replace(self._choices)):
+            first_ns = row.time_ns if first_ns is None else first_ns
+            yield TraceRow(row[0], row.time_ns - first_ns, *row[2:]) if first_ns else row
 
     def _read_once(self) -> TraceSummary:
-        requests, span_ns = 0, 0
-        for row in self.rows():
-            requests, span_ns = requests + 1, row.time_ns
-        if requests == 0:
-            raise WorkloadError(f"{self.path}: the trace has no requests; give one that has some.")
-        return TraceSummary(requests, span_ns)
-
-    def _rows_from_zero(self) -> Iterator[TraceRow]:
-        first_ns = previous_ns = None
-        try:
-            for row in self._format.rows(numbered_lines(self.path)):
-                if previous_ns is not None and row.time_ns < previous_ns:
-                    raise self._backwards(row, previous_ns)
-                previous_ns = row.time_ns
-                first_ns = previous_ns if first_ns is None else first_ns
-                yield row._replace(time_ns=row.time_ns - first_ns) if first_ns else row
-        except MalformedLineError as error:
-            raise WorkloadError(f"{self.path}, {error}.") from None
-        except OSError as error:
-            raise WorkloadError(f"{self.path} cannot be read: {error.strerror}.") from None
-
-    def _backwards(self, row: TraceRow, previous_ns: int) -> WorkloadError:
-        early_s = (previous_ns - row.time_ns) / NS_PER_S
-        return WorkloadError(
-            f"{self.path}, line {row.line}: its timestamp is {early_s:.9g} s before that of the "
-            "request above it; sort the file by its timestamps."
+        met = replace(self._choices)
+        requests, shares, first, row = 0, False, None, None
+        for row in self._selected(met):
+            first = first or row
+            requests += 1
+            shares = shares or bool(row.prefix)
+        if first is None or row is None:
+            raise WorkloadError(f"{self.path}: the trace has no requests; {why_none(met)}.")
+        return TraceSummary(
+            requests=requests,
+            span_ns=row.time_ns - first.time_ns,
+            rows=met.rows,
+            skipped=met.skipped,
+            first_skipped=met.first_skipped,
+            failed=met.failed,
+            shares_prefixes=shares,
         )
 
-    def _choose_format(self, setting: str, name: str) -> TraceFormat:
-        if name not in names():
-            fix = "auto recognises it by the first line"
-            raise refusal(setting, name, f"one of {', '.join(names())}", fix)
-        return by_name(name) if name != "auto" else self._recognise(setting)
+    def _selected(self, met: Tally) -> Iterator[TraceRow]:
+        return islice(self._in_order(met), self._limit)
 
-    def _recognise(self, setting: str) -> TraceFormat:
-        line = first_line(self.path)
-        found = recognise(line)
-        if found is None:
-            known = "; ".join(f"{each.name}: {each.expects}" for each in FORMATS)
-            raise WorkloadError(
-                f"{self.path}: the format is not known from its first line {line[:60]!r} "
-                f"({known}); convert the file, or name its format with {setting}."
-            )
-        return found
+    def _in_order(self, met: Tally) -> Iterator[TraceRow]:
+        """Rows of the duration; one that is before the row above it, or far too late, is bad."""
+        wanted_ns = math.inf if self._duration_s is None else self._duration_s * NS_PER_S
+        first_ns = previous_ns = None
+        with reading(self.path):
+            for row in self._format.rows(self.path, met):
+                time_ns = row.time_ns
+                if first_ns is None or previous_ns is None:
+                    first_ns = previous_ns = time_ns
+                if not previous_ns <= time_ns <= first_ns + _LONGEST_NS:
+                    met.bad(_MisplacedLineError(row, first_ns, previous_ns))
+                    continue
+                if time_ns - first_ns >= wanted_ns:
+                    return
+                previous_ns = time_ns
+                yield row
 
 
-def find_trace(setting: str, path: str | None) -> Path:
-    """The file that `path` names: as given or, if relative, in the folder that FRAGBENCH_TRACES
-    names. Raises WorkloadError that says where it looked."""
+def find_trace(setting: str, path: str | None, *, folders: bool = False) -> Path:
+    """The file that `path` names, or a folder where `folders` are fine: as given or, if relative,
+    in the folder that FRAGBENCH_TRACES names. Raises WorkloadError that says where it looked."""
     fix = f"give a file, as in {setting}=azure_llm_2023_conv.csv"
     given = Path(text(setting, path, "the path of a trace", fix)).expanduser()
     folder = os.environ.get(TRACES_VARIABLE)
@@ -120,7 +169,7 @@ def find_trace(setting: str, path: str | None) -> Path:
     if folder and not given.is_absolute():
         candidates.append(Path(folder).absolute() / given)
     for candidate in candidates:
-        if candidate.is_file():
+        if candidate.is_file() or (folders and candidate.is_dir()):
             return candidate
     looked = " and ".join(str(candidate) for candidate in candidates)
     hint = "" if folder else f", or set {TRACES_VARIABLE} to the folder that holds your traces"
@@ -129,21 +178,14 @@ def find_trace(setting: str, path: str | None) -> Path:
     )
 
 
-def numbered_lines(path: Path) -> Iterator[Line]:
-    """Numbered lines without their ends (LF, CRLF or CR), blank ones left out."""
-    with path.open(encoding="utf-8-sig", errors="backslashreplace") as file:
-        for number, line in enumerate(file, 1):
-            if stripped := line.strip():
-                yield number, stripped
+class _MisplacedLineError(MalformedLineError):
+    """A row that is well written, but not where its time belongs."""
 
-
-def first_line(path: Path) -> str:
-    """The first line that is not blank, from the file's first MiB; an empty file is an error."""
-    try:
-        with path.open(encoding="utf-8-sig", errors="backslashreplace") as file:
-            start = file.read(_FIRST_LINE_CHARACTERS).strip()
-    except OSError as error:
-        raise WorkloadError(f"{path} cannot be read: {error.strerror}.") from None
-    if not start:
-        raise WorkloadError(f"{path}: the file is empty; give a trace that has requests.")
-    return start.split("\n", 1)[0].rstrip()
+    def __init__(self, row: TraceRow, first_ns: int, previous_ns: int) -> None:
+        early_s = (previous_ns - row.time_ns) / NS_PER_S
+        problem = f"{early_s:.9g} s before that of the request above it; sort the file by its times"
+        if early_s < 0:
+            after_s = (row.time_ns - first_ns) / NS_PER_S
+            most = f"{MAX_DURATION_S:g} s at most; correct or remove the line"
+            problem = f"{after_s:.9g} s after that of the first request, {most}"
+        ValueError.__init__(self, f"line {row.line}: its time is {problem}")

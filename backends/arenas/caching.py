@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from backends.arenas.base import ArenaUsage
-from backends.base import KvLayout
+from backends.base import KvLayout, Others
 
 SMALL_BYTES = 1 << 20
 SMALL_ROUNDING_BYTES = 512
@@ -22,16 +22,17 @@ class CachingArena:
     """Tensors from the caching allocator, at most a budget's worth.
 
     Other tensors (weights, workspace) live in the same allocator: what it held when the arena was
-    made is the baseline that the arena's own use is counted from. Read it between steps, when no
-    activation is alive.
+    made is the baseline that the arena's own use is counted from. What others took since then and
+    hold between steps the layout tells. Read it between steps, when no activation is alive.
     """
 
     def __init__(self, layout: KvLayout) -> None:
         self._budget_bytes = layout.budget_bytes
+        self._others = layout.others
         self._live = 0
         self._worst_case_bytes = 0
         torch.cuda.init()  # type: ignore[no-untyped-call]  # there are no statistics before
-        self._baseline = _read()
+        self._baseline = _read(self._others())
         self._not_kv_bytes = self._baseline.free - layout.budget_bytes
 
     def can_ever_allocate(self, sizes: Sequence[int], groups: int = 1) -> bool:
@@ -60,13 +61,13 @@ class CachingArena:
         buffers.clear()
 
     def _allocated(self) -> int:
-        return _read().allocated - self._baseline.allocated
+        return _read(self._others()).allocated - self._baseline.allocated
 
     def tensors(self, buffers: list[torch.Tensor]) -> list[torch.Tensor]:
         return buffers
 
     def usage(self) -> ArenaUsage:
-        now = _read()
+        now = _read(self._others())
         return ArenaUsage(
             requested=now.requested - self._baseline.requested,
             allocated=now.allocated - self._baseline.allocated,
@@ -84,13 +85,14 @@ def _worst_case(size: int) -> int:
     return size + size // 2 + rounding
 
 
-def _read() -> ArenaUsage:
-    """The whole allocator: `free` is what the driver has left plus what the allocator keeps."""
+def _read(others: Others) -> ArenaUsage:
+    """The whole allocator without what `others` hold: `free` is what the driver has left plus what
+    the allocator keeps, and would be if they held nothing."""
     stats: dict[str, Any] = torch.cuda.memory_stats_as_nested_dict()
     allocated = stats["allocated_bytes"]["all"]["current"]
     driver_free, _ = torch.cuda.mem_get_info()
     return ArenaUsage(
-        requested=stats["requested_bytes"]["all"]["current"],
-        allocated=allocated,
-        free=driver_free + stats["reserved_bytes"]["all"]["current"] - allocated,
+        requested=stats["requested_bytes"]["all"]["current"] - others.requested,
+        allocated=allocated - others.allocated,
+        free=driver_free + stats["reserved_bytes"]["all"]["current"] - allocated + others.allocated,
     )

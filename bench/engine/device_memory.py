@@ -24,6 +24,8 @@ from bench.errors import SettingError
 from bench.metrics.allocator import AllocatorProbe
 from bench.model.decoder import Decoder
 from bench.model.weights import compute_dtypes
+from bench.sources.active import Sources
+from bench.sources.base import Served
 
 
 class DeviceMemory:
@@ -32,7 +34,16 @@ class DeviceMemory:
     On the virtual GPU activations are replayed; elsewhere there is a decoder that makes its own.
     """
 
-    def __init__(self, config: Config, backend: Backend, limits: Limits, device: str) -> None:
+    def __init__(
+        self,
+        config: Config,
+        backend: Backend,
+        limits: Limits,
+        device: str,
+        sources: Sources | None = None,
+    ) -> None:
+        """Starts the backend and `sources`, which take their memory in steps."""
+        sources = sources or Sources({})
         self.on_gpu = device != "cpu"
         self.device: DeviceName = "cuda" if self.on_gpu else "cpu"
         self.probe = AllocatorProbe() if self.on_gpu else None
@@ -50,12 +61,14 @@ class DeviceMemory:
             heads = KvHeads(config.model.kv_heads, config.model.head_dim, kv_dtype)
             self.decoder = make_decoder(config, dtype, self.device)
             run_step = partial(run_without_memory, self.decoder, self.device)
+        self.token_bytes = config.model.kv_bytes_per_token(config.kv_dtype, config.tensor_parallel)
+        planned = sources.plan(_served(config, limits, self.token_bytes, run_step))
+        usable = self._usable_bytes(config)
         self.plan = (
-            plan_gpu_memory(config, run_step, *limits.largest_step, self._usable_bytes(config))
+            plan_gpu_memory(config, run_step, *limits.largest_step, usable, planned)
             if self.on_gpu
             else plan_host_memory(config)
         )
-        self.token_bytes = config.model.kv_bytes_per_token(config.kv_dtype, config.tensor_parallel)
         backend.start(
             KvLayout(
                 layers=config.model.layers,
@@ -64,8 +77,10 @@ class DeviceMemory:
                 budget_bytes=self.plan.kv_budget_bytes,
                 device=self.device,
                 heads=heads,
+                others=sources.others,
             )
         )
+        sources.start(self.plan.headroom_bytes)
         if self.decoder is not None:
             longest_step, _ = limits.largest_step
             warm_up(self.decoder, backend, self.device, config.max_model_len, longest_step)
@@ -100,6 +115,8 @@ class DeviceMemory:
             "workspace_bytes": self.plan.workspace_bytes,
             "activation_peak_bytes": self.plan.activation_peak_bytes,
             "held_back_bytes": self.plan.held_back_bytes,
+            "sources_bytes": self.plan.sources_bytes,
+            "headroom_bytes": self.plan.headroom_bytes,
         }
 
     def driver_calls(self) -> dict[str, int]:
@@ -127,6 +144,12 @@ class DeviceMemory:
     def allocator_summary(self) -> dict[str, Any] | None:
         """summary.json's `allocator`; null without one."""
         return self.probe.summary() if self.probe else None
+
+
+def _served(config: Config, limits: Limits, token_bytes: int, run_step: RunStep) -> Served:
+    _, rows = limits.largest_step
+    model, gpus = config.model, config.tensor_parallel
+    return Served(model, gpus, token_bytes, rows, config.seed, run_step)
 
 
 def _check_card(config: Config) -> None:

@@ -22,6 +22,7 @@ from bench.engine.static_scheduler import StaticScheduler
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.inter_token import InterTokenGaps
 from bench.metrics.status import Status
+from bench.sources.active import Sources
 from workloads.base import Request
 
 OnEnd = Callable[[Sequence, Status, str | None, float], None]
@@ -54,8 +55,8 @@ class LateSteps:
 
 
 class Engine:
-    """Schedules, executes and accounts. All of `on_ends` hear of every request that ended, once,
-    and `on_token` of the ids that it got in a step (None where nothing is computed), a branch each."""
+    """Schedules, executes and accounts. All of `on_ends` hear of every request that ended, once;
+    `on_token` of the ids that one got in a step (None where nothing is computed), a branch each."""
 
     def __init__(
         self,
@@ -67,8 +68,12 @@ class Engine:
         max_model_len: int,
         on_end: OnEnd,
         token_source: Callable[[Request], TokenIds] | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self.memory = KvMemory(backend, account)
+        self.sources = sources or Sources({})
+        self.sources.incidents = incidents
+        self.memory.on_free = self.sources.left
         self.account = account
         self.gaps = InterTokenGaps()
         self.executor = executor
@@ -169,6 +174,7 @@ class Engine:
             return None
         work = _work(plan)
         copy_s = self.executor.copy_s(*self.memory.take_copies())
+        self.sources.step_begins(now, plan.sequences, work)
         refused = None
         try:
             computed = self._execute(work, plan)
@@ -177,6 +183,7 @@ class Engine:
         if refused is not None:
             self._drop_youngest(plan, now, refused)
             computed, work = self._retry(plan)
+        self.sources.step_ended(plan.sequences, work)
         duration = self._duration_s(computed) + copy_s
         step = Step(
             start_s=now,
@@ -190,7 +197,8 @@ class Engine:
         return step
 
     def _execute(self, work: StepWork, plan: Plan) -> Computed:
-        return self.executor.run(work, plan, self.memory.backend.moves)
+        moves = self.memory.backend.moves + self.sources.moves
+        return self.executor.run(work, plan, moves)
 
     def _duration_s(self, computed: Computed) -> float:
         """Modelled seconds, or those that passed since the step began, scheduling included."""
@@ -281,6 +289,7 @@ class Engine:
     def stop(self, now: float) -> None:
         """The run is over: what is open stays unfinished, and its unfilled memory undetermined."""
         self._now = now
+        self.sources.stop()
         self.account.finish()
         self.incidents.finish()
         for sequence in (*self.running, *self._scheduler.waiting):

@@ -20,7 +20,7 @@ class IncidentLog:
     def __init__(self, snapshot: Snapshot) -> None:
         self.closed: list[dict[str, Any]] = []
         self.count = 0
-        self._open: dict[int, dict[str, Any]] = {}
+        self._open: dict[int | str, dict[str, Any]] = {}  # by sequence, or by source
         self._snapshot = snapshot
 
     def reserve_refused(self, sequence: Sequence, tokens: int, now: float) -> None:
@@ -54,16 +54,28 @@ class IncidentLog:
             | self._snapshot()
         )
 
+    def source_refused(self, source: str, nbytes: int, refusals: int, now: float) -> None:
+        """A fragmentation source was refused memory in a step, so often, `nbytes` the last time."""
+        incident = self._open.get(source)
+        if incident is None:
+            wanted = {"source": source, "wanted_bytes": nbytes}
+            incident = self._open[source] = self._begin("source_refused", wanted, now)
+        incident["refusals"] += refusals
+        incident["last_s"] = now
+
+    def source_served(self, source: str, now: float) -> None:
+        """The source got all that it asked for in a step."""
+        incident = self._open.pop(source, None)
+        if incident is not None:
+            self.closed.append(incident | {"waited_s": now - incident["first_s"]})
+
     def _new(self, kind: str, sequence: Sequence, tokens: int, now: float) -> dict[str, Any]:
+        return self._begin(kind, {"request_id": sequence.id, "wanted_tokens": tokens}, now)
+
+    def _begin(self, kind: str, wanted: dict[str, Any], now: float) -> dict[str, Any]:
         self.count += 1
-        return {
-            "kind": kind,
-            "request_id": sequence.id,
-            "wanted_tokens": tokens,
-            "first_s": now,
-            "last_s": now,
-            "refusals": 0,
-        } | self._snapshot()
+        times = {"first_s": now, "last_s": now, "refusals": 0}
+        return {"kind": kind} | wanted | times | self._snapshot()
 
     def drain(self) -> list[dict[str, Any]]:
         """Incidents closed since the last call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from backends.base import Backend, Hold, Usage
@@ -21,8 +22,11 @@ class KvMemory:
     """Passes requests on to the backend and tells the account what changed.
 
     `frees` counts what was given back: a refused allocation is worth another try only after it
-    moved, since each try makes the caching allocator release its cached segments.
+    moved, since each try makes the caching allocator release its cached segments. `on_free` hears
+    of every sequence that lost its memory.
     """
+
+    on_free: Callable[[Sequence], None] | None = None
 
     def __init__(self, backend: Backend, account: MemoryAccount) -> None:
         self.backend = backend
@@ -90,6 +94,8 @@ class KvMemory:
         sequence.slots = 0
         self.frees += 1
         self._usage = None
+        if self.on_free is not None:
+            self.on_free(sequence)
 
     def usage(self) -> Usage:
         """The backend's own reading, taken again after every change."""

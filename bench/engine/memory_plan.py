@@ -27,7 +27,8 @@ PAGE_BYTES = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes on one GPU; `held_back` is what another tenant is made to hold."""
+    """Bytes on one GPU; `held_back` is what another tenant is made to hold, `sources` what is set
+    aside for fragmentation sources, `headroom` what nobody was given."""
 
     usable_bytes: int
     weights_bytes: int
@@ -35,6 +36,8 @@ class MemoryPlan:
     activation_peak_bytes: int
     kv_budget_bytes: int
     held_back_bytes: int
+    sources_bytes: int = 0
+    headroom_bytes: int = 0
 
 
 def check_weights_fit(config: Config, usable_bytes: int) -> int:
@@ -67,13 +70,18 @@ def load_weights(config: Config) -> list[torch.Tensor]:
 
 
 def plan_gpu_memory(
-    config: Config, run_step: RunStep, tokens: int, rows: int, usable_bytes: int
+    config: Config,
+    run_step: RunStep,
+    tokens: int,
+    rows: int,
+    usable_bytes: int,
+    sources_bytes: int = 0,
 ) -> MemoryPlan:
     """Divides a GPU that holds the weights; `tokens` and `rows` are those of the largest step."""
     weights = config.model.weight_bytes(config.weight_dtype, config.tensor_parallel)
     peak = _activation_peak(run_step, tokens, rows)
     stats: dict[str, Any] = torch.cuda.memory_stats_as_nested_dict()
-    fixed = stats["allocated_bytes"]["all"]["current"] + peak
+    fixed = stats["allocated_bytes"]["all"]["current"] + peak + sources_bytes
     budget = int(usable_bytes * config.utilization) - fixed
     held_back = 0
     if config.kv_budget is not None:
@@ -91,6 +99,8 @@ def plan_gpu_memory(
         activation_peak_bytes=peak,
         kv_budget_bytes=budget,
         held_back_bytes=held_back,
+        sources_bytes=sources_bytes,
+        headroom_bytes=usable_bytes - held_back - fixed - budget,
     )
 
 
@@ -130,8 +140,9 @@ def _wanted_budget(config: Config, available: int) -> int:
 
 
 def _no_room(what: str, config: Config, available: int) -> SettingError:
+    sources = f" and what sources=[{','.join(config.sources)}] set aside" if config.sources else ""
     return SettingError(
-        f"{what}: weights and activations of model={config.model.name} leave "
+        f"{what}: weights and activations of model={config.model.name}{sources} leave "
         f"{available / GIB:.2f} GiB of gpu={config.gpu.name} at utilization={config.utilization}: "
         "raise utilization, lower kv_budget or engine.token_budget, or choose a larger gpu."
     )

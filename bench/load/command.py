@@ -37,7 +37,7 @@ from bench.plugins import make
 from bench.serve.settings import KEY_VARIABLE
 from bench.setting_checks import header_value
 from bench.setting_files import write_config, write_environment
-from bench.turns import MOST_COUNTED, count_turns, sessions
+from bench.turns import MOST_COUNTED, count_turns, loop_name, sessions
 from workloads.base import Workload, WorkloadError
 
 FAILED, INTERRUPTED = 1, 130
@@ -211,11 +211,6 @@ def _labels(container: dict[str, Any], load: LoadSettings, workload: Workload) -
         "seed": container["seed"],
         "loop": loop_name(workload),
     }
-
-
-def loop_name(workload: Workload) -> str:
-    """Whether requests have times of their own."""
-    return "open" if workload.closed_loop is None else "closed"
 
 
 def _environment(argv: list[str]) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from typing import Any
 from bench.config import from_container
 from bench.device.job import report_progress
 from bench.labels import labels
-from bench.load.command import check_traffic, loop_name, payload_of, reach
+from bench.load.command import check_traffic, payload_of, reach
 from bench.load.joined import Served, join
 from bench.load.own_server import OwnServer
 from bench.load.ports import check_ports
 from bench.load.processes import send_traffic
 from bench.plugins import make
 from bench.serve.settings import api_key
+from bench.turns import loop_name
 
 
 def run(payload: dict[str, Any]) -> None:

@@ -1,5 +1,5 @@
-"""What a request's client does beside waiting, on the clock of the machine that it is on: it leaves,
-it reads slowly, it tries again.
+"""What a request's client does beside waiting, on its own machine's clock: it leaves, it reads
+slowly, it tries again.
 
 When it tries again is drawn from the request's id and the run's seed: the same whichever worker
 sends it.

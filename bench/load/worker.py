@@ -28,11 +28,11 @@ from bench.load.exchange import Exchange
 from bench.load.messages import Begin
 from bench.load.payload import Payload
 from bench.load.settings import on_clients_clock
-from bench.shares import Shares
 from bench.load.users import user_class
 from bench.metrics.status import Status
 from bench.open_files import allow_many_connections
 from bench.plugins import make
+from bench.shares import Shares
 from workloads.base import ClosedLoop, Request, Workload, WorkloadError
 
 LEAD_S = 0.1

@@ -7,9 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from bench.engine.engine import Engine, Step
 from bench.engine.sequence import Sequence
-from bench.metrics.records import REQUESTS, TIMELINE, UNFILLED, LineWriter, PartWriter
+from bench.metrics.records import (
+    REPLAYED,
+    REQUESTS,
+    SOURCES,
+    TIMELINE,
+    UNFILLED,
+    LineWriter,
+    PartWriter,
+)
 from bench.metrics.status import Status
 
 AllocatorRow = Callable[[], dict[str, Any]]
@@ -27,20 +37,26 @@ class Recorder:
         self.batch_max = 0
         self.sequence_s = 0.0
         self.busy_s = 0.0
+        self._folder = folder
         self._interval_s = sample_interval_s
         self._next_sample_s = 0.0
         self._allocator_row = allocator_row
         self._sample_times: list[float] = []
         self._split_written = 0
-        self._requests = PartWriter(folder / "requests", REQUESTS)
+        self._requests = PartWriter(folder / "requests", pa.schema([*REQUESTS, *REPLAYED]))
         self._timeline = PartWriter(folder / "timeline", TIMELINE)
         self._unfilled = PartWriter(folder / "unfilled", UNFILLED)
         self._incidents = LineWriter(folder / "incidents.jsonl")
+        self._parts = [self._requests, self._timeline, self._unfilled]
+        self._sources: PartWriter | None = None
 
     def listen(self, engine: Engine) -> None:
         """Starts recording an engine."""
         self._engine = engine
         engine.on_step = self.on_step
+        if engine.sources.are_on:
+            self._sources = PartWriter(self._folder / "sources", SOURCES)
+            self._parts.append(self._sources)
 
     def on_end(self, sequence: Sequence, status: Status, cause: str | None, end_s: float) -> None:
         """A request ended."""
@@ -67,6 +83,13 @@ class Recorder:
                 "cached_tokens": sequence.cached_tokens,
                 "left": left.kind if left and status is Status.CANCELLED else None,
                 "slow_reader": request.client.tokens_per_s is not None,
+                "cache_salt": request.cache_salt,
+                "prefix": [
+                    {"source": source.value, "id": id_, "tokens": tokens}
+                    for source, id_, tokens in request.prefix
+                ],
+                "leave": left._asdict() if left else None,
+                "tokens_per_s": request.client.tokens_per_s,
             }
         )
 
@@ -86,6 +109,9 @@ class Recorder:
         self._engine.account.sample(self._engine.running)
         row = self.row(step.end_s) | {"memory_bound": step.memory_bound}
         self._timeline.add(row | self._allocator_row())
+        if self._sources is not None:
+            for each in self._engine.sources.rows(step.end_s):
+                self._sources.add(each)
 
     def row(self, time_s: float) -> dict[str, Any]:
         """The engine's part of a timeline row."""
@@ -116,7 +142,7 @@ class Recorder:
         which is what a killed run then loses."""
         self._incidents.add(self._engine.incidents.drain())
         self._write_splits()
-        for writer in (self._requests, self._timeline, self._unfilled):
+        for writer in self._parts:
             writer.flush()
 
     def _write_splits(self) -> None:
@@ -138,6 +164,6 @@ class Recorder:
     def close(self) -> None:
         """Writes the rest, after the engine stopped."""
         self.flush()
-        for writer in (self._requests, self._timeline, self._unfilled):
+        for writer in self._parts:
             writer.close()
         self._incidents.close()

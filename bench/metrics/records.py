@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workloads.formats.own_run import LEAVE, SEGMENT
+
 REQUESTS = pa.schema(
     [
         ("request_id", pa.int64()),
@@ -36,6 +38,16 @@ REQUESTS = pa.schema(
         ("slow_reader", pa.bool_()),
     ]
 )
+
+REPLAYED = pa.schema(
+    [
+        ("cache_salt", pa.string()),
+        ("prefix", pa.list_(SEGMENT)),  # of the prompt: what it shares, workloads.base.Segment
+        ("leave", LEAVE),  # when its client would leave, workloads.base.Leave
+        ("tokens_per_s", pa.float64()),  # at which its client reads, null for as fast as it comes
+    ]
+)
+"""What else a request was, for a run that sends it again (workloads/formats/own_run.py)."""
 
 TIMELINE = pa.schema(
     [
@@ -75,6 +87,16 @@ UNFILLED = pa.schema(
         ("reservation_bytes", pa.int64()),
         ("internal_bytes", pa.int64()),
         ("undetermined_bytes", pa.int64()),
+    ]
+)
+
+SOURCES = pa.schema(
+    [
+        ("time_s", pa.float64()),
+        ("source", pa.string()),
+        ("held_bytes", pa.int64()),
+        ("allocations", pa.int64()),
+        ("refused", pa.int64()),
     ]
 )
 

@@ -12,6 +12,7 @@ from bench.metrics.accounting import MemoryAccount
 from bench.metrics.latency import distribution, latencies, left
 from bench.metrics.outcomes import ratio, request_counts, throughput
 from bench.metrics.recorder import Recorder
+from bench.metrics.records import REQUESTS
 from bench.metrics.status import Status
 
 TOO_LATE = 0.01
@@ -20,7 +21,7 @@ TOO_LATE = 0.01
 
 def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float) -> dict[str, Any]:
     """All that traffic and memory gave, for summary.json; undefined is null."""
-    requests = pd.read_parquet(folder / "requests")
+    requests = pd.read_parquet(folder / "requests", columns=REQUESTS.names)
     completed = requests[requests["status"] == Status.COMPLETED.value]
     gaps, weights = engine.gaps.weighted()
     return {

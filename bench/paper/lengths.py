@@ -59,7 +59,15 @@ def _kind(kind: Mapping[str, Any]) -> str:
     pairs = kind.get("pairs")
     if pairs:
         return f"pairs of {Path(pairs['path']).name}"
-    return f"prompt {_distribution(kind['prompt'])}; output {_distribution(kind['output'])}"
+    return "; ".join(
+        f"{part} {_distribution(lengths)}"
+        for part, lengths in kind.items()
+        if isinstance(lengths, Mapping) and _is_distribution(lengths)
+    )
+
+
+def _is_distribution(section: Mapping[str, Any]) -> bool:
+    return str(section.get("_target_")).startswith("workloads.lengths.")
 
 
 def _distribution(lengths: Mapping[str, Any]) -> str:

@@ -26,8 +26,8 @@ KIND = "workload.kinds.sharegpt"
 # Conversation of the Azure trace, more of it than any backend can serve, so that memory is short.
 TRAFFIC = (
     "model=llama3_8b", "gpu=a100_80gb", "kv_budget=8GiB", "workload=sharegpt",
-    f"workload/kinds@{KIND}=conversation", "workload.name=overlap", "workload.max_total_tokens=null",
-    "engine.max_num_seqs=1024",
+    f"workload/kinds@{KIND}=conversation", "workload.name=overlap",
+    "workload.max_total_tokens=null", "engine.max_num_seqs=1024",
 )  # fmt: skip
 TRAFFIC_S = 120.0
 

@@ -14,9 +14,10 @@ from bench.paper.hf_caches import HfCaches
 from bench.paper.hit_blocks import HitBlocks
 from bench.paper.hit_rate import HitRate
 from bench.paper.overlap import Overlap
+from bench.paper.sources import Sources
 
 _ALL: tuple[PaperFigure, ...] = (
     Figure2(), Figure12(), Figure13(), Figure14(), Figure15(), Figure16(), Figure18b(),
-    HitRate(), HitBlocks(), Overlap(), HfCaches(),
+    HitRate(), HitBlocks(), Overlap(), HfCaches(), Sources(),
 )  # fmt: skip
 FIGURES = {figure.name: figure for figure in _ALL}

@@ -18,11 +18,11 @@ from workloads.arrivals.gamma import GammaArrivals
 from workloads.arrivals.poisson import PoissonArrivals
 from workloads.arrivals.trace import TraceArrivals
 from workloads.base import Request, WorkloadError
+from workloads.generated import GeneratedWorkload
+from workloads.kinds.single import SingleTurn
 from workloads.lengths.fixed import FixedLength
 from workloads.lengths.gamma import GammaLengths
 from workloads.lengths.lognormal import LognormalLengths
-from workloads.generated import GeneratedWorkload
-from workloads.kinds.single import SingleTurn
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -29,8 +29,11 @@ def requests(folder: Path) -> pa.Table:
 @pytest.mark.parametrize(
     "traffic",
     [
-        ("workload=chat", "workload.num_requests=60", "workload/clients=leaving"),
-        ("workload=parallel_sampling", "workload.num_requests=20", "stop_after_s=30"),
+        ("workload=chat", "workload.num_requests=30", "workload/clients=leaving"),
+        pytest.param(
+            ("workload=parallel_sampling", "workload.num_requests=20", "stop_after_s=30"),
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["turns that clients leave", "samples"],
 )

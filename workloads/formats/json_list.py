@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from workloads.formats.base import MalformedLineError
+from workloads.formats.opening import open_text
 
 _PIECE_CHARACTERS = 1 << 20
 _SPACE = re.compile(r"\s*")
@@ -19,7 +20,7 @@ def list_items(path: Path) -> Iterator[tuple[int, Any]]:
 
     Raises MalformedLineError for what is no JSON list, and OSError.
     """
-    with path.open(encoding="utf-8-sig", errors="backslashreplace") as file:
+    with open_text(path) as file:
         text = _Text(file)
         text.expect("[", "is not the start of a JSON list")
         if text.peek() == "]":

@@ -17,7 +17,6 @@ from bench.turns import MOST_COUNTED
 from workloads.arrivals.base import NS_PER_S
 from workloads.base import Workload
 
-
 WANTED = 0.05
 """Of p50, p90 and p99, relative."""
 PARTS = (1, 2, 4, 8, 16)

@@ -9,8 +9,7 @@ import bench.load.exchange
 from bench.load.settings import RetrySettings
 from tests.bench.load.clients import play, request
 from tests.bench.load.conftest import Serve
-from workloads.base import Segment, Source
-from workloads.base import Client, Leave
+from workloads.base import Client, Leave, Segment, Source
 
 FAST = {"first_s": 0.05, "gap_s": 0.01}
 

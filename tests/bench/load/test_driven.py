@@ -166,7 +166,8 @@ def test_a_server_that_dies_ends_the_run_with_its_cause(role: str, tmp_path: Pat
 def test_a_run_of_which_nothing_completes_failed(tmp_path: Path) -> None:
     leave = ("workload/clients=leaving", "workload.clients.leave_share=1",
              "workload.clients.leave=[before_first_token]",
-             "workload.clients.leave_before_first_token_s=0", "serve.api_key=the-clients-get-it")  # fmt: skip
+             "workload.clients.leave_before_first_token_s=0",
+             "serve.api_key=the-clients-get-it")  # fmt: skip
     traffic = (*VIRTUAL, *TRAFFIC, SHORT, "workload.num_requests=5", "time_scale=5")
     done = run(tmp_path / "run", "driver=locust", "backend=paged", *traffic, *leave, code=1)
     assert done.summary["status"] == "failed"

@@ -84,6 +84,16 @@ def test_a_run_without_requests_has_none(tmp_path: Path) -> None:
     assert read(write(tmp_path / "r")) == []
 
 
+SEGMENT = {"source": "shared", "id": 4, "tokens": 9}
+
+
+@pytest.mark.parametrize("wrong", [{"source": "x"}, {"id": -1}, {"tokens": 0}])
+def test_a_wrong_segment_is_named(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    folder = write(tmp_path / "r", FIRST, SECOND | {"prefix": [SEGMENT, SEGMENT | wrong]})
+    with pytest.raises(WorkloadError, match="line 2, column prefix: "):
+        read(folder)
+
+
 def test_a_wrong_value_is_named(tmp_path: Path) -> None:
     folder = write(tmp_path / "r", FIRST, SECOND | {"prompt_tokens": 0})
     with pytest.raises(WorkloadError, match="line 2, column prompt_tokens: 0 is not from 1"):
@@ -115,6 +125,15 @@ def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "other.parquet")
     with pytest.raises(WorkloadError, match=r"other\.parquet: lacks the column scheduled_s; give"):
         read(tmp_path / "other.parquet")
+    columns = {
+        "request_id": [1],
+        "scheduled_s": ["noon"],
+        "prompt_tokens": [1],
+        "output_tokens": [1],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "text.parquet")
+    with pytest.raises(WorkloadError, match=r"text\.parquet cannot be read: .*'noon'.*[^.]\.$"):
+        read(tmp_path / "text.parquet")
     (tmp_path / "empty").mkdir()
     with pytest.raises(WorkloadError, match=r"empty: no requests are in this folder; give that of"):
         read(tmp_path / "empty")

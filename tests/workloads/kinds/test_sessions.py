@@ -11,11 +11,11 @@ import pytest
 from workloads.arrivals.constant import ConstantArrivals
 from workloads.arrivals.poisson import PoissonArrivals
 from workloads.base import Request, Source, WorkloadError
+from workloads.generated import GeneratedWorkload
+from workloads.kinds.sessions import MultiTurn
 from workloads.lengths.fixed import FixedLength
 from workloads.lengths.geometric import GeometricLengths
 from workloads.lengths.uniform import UniformLengths
-from workloads.generated import GeneratedWorkload
-from workloads.kinds.sessions import MultiTurn
 from workloads.shared_texts import SharedTexts
 from workloads.tokens import output_ids, prompt_ids
 

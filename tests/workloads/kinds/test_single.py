@@ -9,11 +9,11 @@ import pytest
 
 from workloads.arrivals.poisson import PoissonArrivals
 from workloads.base import Request, WorkloadError
+from workloads.generated import GeneratedWorkload
+from workloads.kinds.single import SingleTurn
 from workloads.lengths.fixed import FixedLength
 from workloads.lengths.gamma import GammaLengths
 from workloads.lengths.lognormal import LognormalLengths
-from workloads.generated import GeneratedWorkload
-from workloads.kinds.single import SingleTurn
 from workloads.survivors.scores import ScoreSurvivors
 from workloads.survivors.uniform import UniformSurvivors
 from workloads.tokens import prompt_ids

@@ -1,0 +1,1 @@
+"""What makes memory fragment beside KV and activations: one source a file, all switched off."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
+
+from workloads.trace_file import trace_name
 
 
 def labels(config: dict[str, Any], device: str) -> dict[str, Any]:
@@ -14,7 +15,7 @@ def labels(config: dict[str, Any], device: str) -> dict[str, Any]:
         "device": device,
         "time": "modelled" if device == "virtual" else "measured",
         "backend": config["backend"].get("name"),
-        "workload": Path(path).stem if path else config["workload"].get("name"),
+        "workload": trace_name(path) if path else config["workload"].get("name"),
         "model": config["model"]["name"],
         "engine": config["engine"]["name"],
         "gpu": config["gpu"]["name"],

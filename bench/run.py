@@ -57,7 +57,11 @@ def run(payload: dict[str, Any]) -> None:
     config = from_container(payload["config"])
     workload: Workload = make(payload["config"]["workload"], "workload")
     expected = count_turns(workload, config.seed, config.stop_after_s)
-    facts = {"workload": workload.name, "loop": loop_name(workload)}
+    facts = {
+        "workload": workload.name,
+        "loop": loop_name(workload),
+        "traces": workload.trace_facts(),
+    }
     listener = Run(config, payload, started, facts)
     listener.expected = expected
     requests = workload.requests(config.seed)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class WorkloadError(ValueError):
@@ -104,4 +104,9 @@ class Workload(Protocol):
         """Requests in order of `scheduled_s` (in a closed loop: in that of their start), those of
         later turns inside the ones before them, each with an id of its own. Raises
         WorkloadError."""
+        ...
+
+    def trace_facts(self) -> dict[str, dict[str, Any]]:
+        """What was read of each recorded file that the workload draws from, and what was left
+        out, by the setting that names the file; empty where there is none."""
         ...

@@ -14,6 +14,7 @@ from workloads.arrivals.base import NS_PER_S, Arrivals
 from workloads.arrivals.closed_loop import ClosedLoopArrivals
 from workloads.base import PATIENT, Request
 from workloads.clients import Clients, Drawn, check_clients
+from workloads.formats.base import facts_by_setting
 from workloads.kinds.base import Kind
 from workloads.schedule import Schedule
 from workloads.settings import MAX_TOKENS, count, refusal, text
@@ -57,6 +58,7 @@ class GeneratedWorkload:
             duration_s=duration_s,
         )
         self.closed_loop = self._schedule.closed_loop
+        self._arrivals = arrivals
         self._clients = check_clients("workload.clients", clients)
         self._kinds = _check_kinds(kinds)
         self._max_total_tokens = _check_max_total_tokens(max_total_tokens, self._kinds)
@@ -65,6 +67,13 @@ class GeneratedWorkload:
         """The requests of one run, drawn in chunks as they are asked for."""
         left = self._schedule.num_requests or math.inf
         return self._drawn(self._schedule.times_ns(seed), _Mix(self._kinds, seed), seed, left)
+
+    def trace_facts(self) -> dict[str, dict[str, Any]]:
+        pairs = {
+            f"workload.kinds.{name}.pairs": getattr(kind, "pairs", None)
+            for name, kind in self._kinds.items()
+        }
+        return facts_by_setting({"workload.arrivals": self._arrivals, **pairs})
 
     def _drawn(
         self, chunks: Iterator[NDArray[np.int64]], mix: _Mix, seed: int, left: float

@@ -12,11 +12,11 @@ from workloads.arrivals.base import NS_PER_S, Arrivals, check_arrivals, seconds
 from workloads.arrivals.closed_loop import ClosedLoopArrivals
 from workloads.base import ClosedLoop, Request
 from workloads.clients import Clients, Drawn, check_clients
-from workloads.formats.base import TraceRow
+from workloads.formats.base import TraceRow, facts_by_setting
 from workloads.settings import number, optional_rate_rps, refusal
 from workloads.streams import stream
 from workloads.survivors.base import SurvivorProcess
-from workloads.trace_file import TraceFile
+from workloads.trace_file import TraceFile, trace_name
 
 
 class TraceWorkload:
@@ -58,6 +58,7 @@ class TraceWorkload:
         self._loop = arrivals if isinstance(arrivals, ClosedLoopArrivals) else None
         if self._loop is not None:
             self.closed_loop = ClosedLoop(self._loop.users, self._loop.stagger_s)
+            _check_no_times(rate_rps, time_scale)
         elif arrivals is not None:
             self._arrivals = check_arrivals(arrivals)
         self._survivors = _check_survivors(survivors)
@@ -71,16 +72,16 @@ class TraceWorkload:
             failed_requests=failed_requests,
             output_tokens=output_tokens,
         )
-        self.name = self._trace.path.stem
+        self.name = trace_name(self._trace.path)
         own_rate = self._trace.rate_rps
         if self._loop is None:
             self._check_rate(rate, own_rate)
         self._time_scale = scale if rate is None or own_rate is None else own_rate / rate
         self._rate_rps = rate or (None if own_rate is None else own_rate / scale)
 
-    def trace_facts(self) -> dict[str, Any]:
-        """What was read of the file and what was left out, for previews and summaries."""
-        return self._trace.facts()
+    def trace_facts(self) -> dict[str, dict[str, Any]]:
+        others = facts_by_setting({"workload.arrivals": self._arrivals})
+        return {"workload": self._trace.facts(), **others}
 
     def requests(self, seed: int) -> Iterator[Request]:
         """The trace's requests. The seed matters only where arrivals, survivors or clients are
@@ -141,6 +142,15 @@ def _check_time_scale(value: Any, rate_rps: float | None) -> float:
         allowed = f"1 while workload.rate_rps ({rate_rps:g} requests/s) is set"
         raise refusal("workload.time_scale", value, allowed, "set one of the two")
     return scale
+
+
+def _check_no_times(rate_rps: Any, time_scale: Any) -> None:
+    """A closed loop has no use for what scales a trace's times."""
+    for name, value, unset in (("rate_rps", rate_rps, None), ("time_scale", time_scale, 1)):
+        if value != unset:
+            allowed = f"{'null' if unset is None else unset} with workload/arrivals=closed_loop"
+            fix = "its users ask when they were answered"
+            raise refusal(f"workload.{name}", value, allowed, fix)
 
 
 def _check_survivors(value: Any) -> SurvivorProcess | None:

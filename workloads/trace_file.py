@@ -28,6 +28,16 @@ TRACES_VARIABLE = "FRAGBENCH_TRACES"
 _LONGEST_NS = int(MAX_DURATION_S) * NS_PER_S
 
 
+_PACKED = (".gz", ".zst", ".zstd")
+
+
+def trace_name(path: str | Path) -> str:
+    """What a trace is called: its file's name without its ending, and that of its packing."""
+    file = Path(path)
+    file = file.with_suffix("") if file.suffix in _PACKED else file
+    return file.stem
+
+
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
     """What one reading of the whole selection found. `span_ns` is from first to last arrival.

@@ -199,14 +199,13 @@ def _figures(folder: Path, load: LoadSettings, facts: dict[str, Any]) -> dict[st
 
 
 def _labels(container: dict[str, Any], load: LoadSettings, workload: Workload) -> dict[str, Any]:
-    path = container["workload"].get("path")
     return {
         "name": container["name"],
         "url": load.url,
         "device": "server",
         "time": "measured",
         "backend": "server",
-        "workload": Path(path).stem if path else workload.name,
+        "workload": workload.name,
         "model": load.model,
         "seed": container["seed"],
         "loop": loop_name(workload),

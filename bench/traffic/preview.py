@@ -51,7 +51,7 @@ def preview(workload: Workload, config: Config, kv_block_tokens: int | None) -> 
         "turns": len(sample.turns),
         "sessions": sample.sessions,
         "whole": sample.whole,
-        "trace": _trace_facts(workload),
+        "traces": workload.trace_facts(),
         "users": users,
         "rates": rates,
         "times": _times(sample, sent_s, answer),
@@ -64,12 +64,6 @@ def preview(workload: Workload, config: Config, kv_block_tokens: int | None) -> 
         "live": live_figures(estimates, config),
     }
     return Preview(sample, sent_s, figures)
-
-
-def _trace_facts(workload: Workload) -> dict[str, Any] | None:
-    """What was read of the file behind the workload, where there is one."""
-    facts = getattr(workload, "trace_facts", None)
-    return facts() if callable(facts) else None
 
 
 def _found_tokens(sample: Sample, *, closed: bool) -> Ints:

@@ -34,10 +34,7 @@ def _counts(figures: dict[str, Any]) -> list[str]:
     said = f"Requests: {turns:,}{of}"
     if sessions < turns:
         said += f" in {sessions:,} sessions, {turns - sessions:,} of them later turns"
-    lines = [said]
-    if figures["trace"]:
-        lines += _trace(figures["trace"])
-    return lines
+    return [said, *(line for facts in figures["traces"].values() for line in _trace(facts))]
 
 
 def _trace(facts: dict[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from workloads.arrivals.trace import TraceArrivals
 from workloads.base import Request, WorkloadError
 from workloads.generated import GeneratedWorkload
 from workloads.kinds.single import SingleTurn
+from workloads.lengths.empirical import PairsFromFile
 from workloads.lengths.fixed import FixedLength
 from workloads.lengths.gamma import GammaLengths
 from workloads.lengths.lognormal import LognormalLengths
@@ -197,3 +198,15 @@ def test_a_seed_that_is_none_is_refused_at_once() -> None:
 def test_arguments_are_by_keyword_only(made: type) -> None:
     parameters = list(inspect.signature(made.__init__).parameters.values())[1:]
     assert {parameter.kind for parameter in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_what_was_read_of_files_is_told_by_setting(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,10,5\n"
+                    "2023-11-16 18:15:47,x,5\n2023-11-16 18:15:48,20,5\n")  # fmt: skip
+    kind = SingleTurn(pairs=PairsFromFile(path=str(path), on_bad_row="skip"))
+    arrivals = TraceArrivals(path=str(path), on_bad_row="skip")
+    facts = make(kinds={"one": kind}, arrivals=arrivals, rate_rps=None).trace_facts()
+    assert set(facts) == {"workload.arrivals", "workload.kinds.one.pairs"}
+    assert {each["skipped_rows"] for each in facts.values()} == {1}
+    assert make().trace_facts() == {}

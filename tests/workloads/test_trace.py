@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from workloads.arrivals.closed_loop import ClosedLoopArrivals
 from workloads.arrivals.constant import ConstantArrivals
 from workloads.arrivals.poisson import PoissonArrivals
-from workloads.base import Request, Segment, Source, WorkloadError
+from workloads.base import ClosedLoop, Request, Segment, Source, WorkloadError
 from workloads.clients import Clients
 from workloads.trace import TraceWorkload
+from workloads.trace_file import trace_name
 
 PublicTrace = Callable[[str], Path]
 TIMES_MS = (1000, 1500, 3000)
@@ -125,7 +127,7 @@ def test_what_was_left_out_is_a_fact(path: str) -> None:
         file.write("{}\n")
     with pytest.raises(WorkloadError, match=r"line 4, column timestamp: '{}' lacks this column"):
         TraceWorkload(path=path)
-    facts = TraceWorkload(path=path, on_bad_row="skip").trace_facts()
+    facts = TraceWorkload(path=path, on_bad_row="skip").trace_facts()["workload"]
     assert (facts["requests"], facts["skipped_rows"], facts["shares_prefixes"]) == (3, 1, True)
 
 
@@ -154,3 +156,24 @@ def test_the_azure_hour_at_eight_requests_per_second(public_trace: PublicTrace) 
     assert times[-1] == pytest.approx(19_365 / 8, rel=1e-12)
     # the second request comes 4.3145790 s after the first, the last 3,501.7219370 s
     assert times[1] / times[-1] == pytest.approx(4.3145790 / 3501.7219370, rel=1e-12)
+
+
+def test_users_of_a_closed_loop_take_the_requests_in_order(path: str) -> None:
+    loop = ClosedLoopArrivals(users=2, pause_s=1.5, pause_cv=0)
+    workload = TraceWorkload(path=path, arrivals=loop)
+    assert workload.closed_loop == ClosedLoop(2, 0.01)
+    assert [(each.request_id, each.scheduled_s) for each in workload.requests(0)] == [
+        (0, 1.5), (1, 1.5), (2, 1.5),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("changed", [{"rate_rps": 5}, {"time_scale": 2}])
+def test_a_closed_loop_has_no_times_to_scale(changed: dict[str, float], path: str) -> None:
+    loop = ClosedLoopArrivals(users=2)
+    with pytest.raises(WorkloadError, match=r"with workload/arrivals=closed_loop"):
+        TraceWorkload(path=path, arrivals=loop, **changed)  # type: ignore[arg-type]
+
+
+def test_a_packed_trace_is_called_as_if_it_were_not() -> None:
+    names = [trace_name(f"/x/{name}") for name in ("a.csv", "a.csv.gz", "a.jsonl.zst", "a.b.csv")]
+    assert names == ["a", "a", "a", "a.b"]

@@ -26,7 +26,7 @@ found = []
 for path in sys.argv[1:]:
     workload = TraceWorkload(path=path)
     requests = sum(1 for _ in workload.requests(0))
-    facts = workload.trace_facts()
+    facts = workload.trace_facts()["workload"]
     found.append({"requests": requests, "rows": facts["rows"], "failed": facts["failed_requests"],
                   "peak_mib": peak_mib(), "cpu_s": time.process_time()})
 print(json.dumps(found))

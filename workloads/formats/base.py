@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from workloads.base import PATIENT, Client, Segment
 from workloads.settings import MAX_TOKENS
@@ -31,6 +31,24 @@ class TraceRow(NamedTuple):
     branches: int = 1
     request_id: int | None = None
     client: Client = PATIENT
+
+
+@runtime_checkable
+class FromTrace(Protocol):
+    """What a part of a workload is that read a recorded file."""
+
+    def trace_facts(self) -> dict[str, Any]:
+        """What was read of the file and what was left out, for previews and summaries."""
+        ...
+
+
+def facts_by_setting(parts: Mapping[str, object]) -> dict[str, dict[str, Any]]:
+    """The facts of those parts, by the setting that each is, that read a recorded file."""
+    return {
+        setting: part.trace_facts()
+        for setting, part in parts.items()
+        if isinstance(part, FromTrace)
+    }
 
 
 class MalformedLineError(ValueError):

@@ -63,7 +63,7 @@ def read_trace(workload: TraceWorkload) -> Trace:
         later_turns=int((~rows["first"]).sum()),
         branched=int((rows["branches"] > 1).sum()),
         found_share=_found_share(list(islice(turns(workload.requests(0)), MOST_COUNTED))),
-        facts=workload.trace_facts(),
+        facts=workload.trace_facts()["workload"],
     )
 
 

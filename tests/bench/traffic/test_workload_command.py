@@ -58,7 +58,7 @@ def test_a_small_trace_is_counted_as_by_hand(folder: Path) -> None:
     limits = figures["limits"]
     # 8,000 of 8,192 tokens are near, 8,200 are too many.
     assert (limits["near_share"], limits["rejected_share"]) == (0.2, 0.2)
-    assert figures["trace"]["rows"] == 5
+    assert figures["traces"]["workload"]["rows"] == 5
     assert figures["prefix"] == {"found_share": 0, "found_block_share": 0, "block_tokens": 16}
     assert figures["live"]["no_prefix_cache"]["kv_tokens"] > 0
 

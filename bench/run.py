@@ -18,6 +18,7 @@ import torch
 
 from backends.base import Backend, TokenIds
 from bench.config import Config, from_container
+from bench.costs.configured import resolve_costs
 from bench.device.job import report_progress
 from bench.engine import wall_clock
 from bench.engine.device_memory import DeviceMemory
@@ -25,7 +26,7 @@ from bench.engine.driver import Stopped, drive
 from bench.engine.engine import ActivationsDoNotFitError, Engine
 from bench.engine.executor import Answer, Executor, ModelledExecutor
 from bench.engine.incidents import IncidentLog
-from bench.engine.limits import resolve_costs, resolve_limits, resolve_padding
+from bench.engine.limits import resolve_limits, resolve_padding
 from bench.engine.model_executor import ModelExecutor
 from bench.engine.scheduler import Limits
 from bench.engine.users import Users

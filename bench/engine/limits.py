@@ -1,4 +1,4 @@
-"""The engine's limits, padding and costs, with what the backend and the model suggest filled in."""
+"""The engine's limits and padding, with what the backend and the model suggest filled in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Literal, cast
 
 from backends.base import Backend
 from bench.config import Config
-from bench.costs import CostModel
 from bench.engine.padding import Padding
 from bench.engine.scheduler import Limits
 from bench.errors import SettingError
@@ -52,16 +51,3 @@ def resolve_padding(config: Config, backend: Backend, limits: Limits) -> Padding
     if padded is None:
         padded = backend.activation_buckets
     return Padding(*limits.largest_step) if padded else None
-
-
-def resolve_costs(config: Config, kv_block_tokens: int | None) -> CostModel:
-    """What steps take, of a backend with blocks of so many tokens (None: no blocks)."""
-    return CostModel(
-        shape=config.model,
-        gpu=config.gpu,
-        weight_dtype=config.weight_dtype,
-        kv_dtype=config.kv_dtype,
-        tensor_parallel=config.tensor_parallel,
-        constants=config.costs,
-        kv_block_tokens=kv_block_tokens,
-    )

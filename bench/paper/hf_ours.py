@@ -13,12 +13,13 @@ from torch import Tensor
 
 from backends.base import Backend, Demand, KvLayout
 from bench.costs import StepWork
+from bench.costs.configured import resolve_costs
 from bench.engine.activations import allocate_attention
 from bench.engine.device_memory import DeviceMemory
 from bench.engine.engine import Engine
 from bench.engine.executor import Computed, ModelledExecutor
 from bench.engine.incidents import IncidentLog
-from bench.engine.limits import resolve_costs, resolve_limits
+from bench.engine.limits import resolve_limits
 from bench.engine.scheduler import Limits, Plan
 from bench.engine.sequence import Sequence
 from bench.errors import SettingError

@@ -76,19 +76,6 @@ def live_figures(estimates: dict[str, Estimate], config: Config) -> dict[str, An
     }
 
 
-def cost_model(config: Config, kv_block_tokens: int | None) -> CostModel:
-    """What steps take on the configured card, with KV in blocks of so many tokens (None: none)."""
-    return CostModel(
-        shape=config.model,
-        gpu=config.gpu,
-        weight_dtype=config.weight_dtype,
-        kv_dtype=config.kv_dtype,
-        tensor_parallel=config.tensor_parallel,
-        constants=config.costs,
-        kv_block_tokens=kv_block_tokens,
-    )
-
-
 def most_kv_bytes(config: Config) -> int | None:
     """At most this is left for KV on one GPU: `kv_budget`, or usable memory x utilization -
     weights; activations and workspace take of the latter. None where weights do not fit."""

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from bench.config import Config
+from bench.costs.configured import resolve_costs
 from bench.traffic.counts import branches, clients, kinds, lengths
-from bench.traffic.estimate import Estimate, both_estimates, cost_model, live_figures
+from bench.traffic.estimate import Estimate, both_estimates, live_figures
 from bench.traffic.limits import limits
 from bench.traffic.overlap import found_tokens
 from bench.traffic.rates import MINUTE_S, gap_cv, peak_to_mean, windows
@@ -38,7 +39,7 @@ def preview(workload: Workload, config: Config, kv_block_tokens: int | None) -> 
         raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
     users = workload.closed_loop.users if workload.closed_loop else None
     found = _found_tokens(sample, closed=users is not None)
-    costs = cost_model(config, kv_block_tokens)
+    costs = resolve_costs(config, kv_block_tokens)
     in_blocks = found - found % BLOCK_TOKENS
     estimates = both_estimates(sample, config, costs, in_blocks, closed=users is not None)
     rates = _rates(sample, closed=users is not None)

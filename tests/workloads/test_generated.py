@@ -3,9 +3,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.workloads.other_process import said_elsewhere
 from workloads.arrivals.constant import ConstantArrivals
 from workloads.arrivals.gamma import GammaArrivals
 from workloads.arrivals.poisson import PoissonArrivals
@@ -24,8 +22,6 @@ from workloads.lengths.empirical import PairsFromFile
 from workloads.lengths.fixed import FixedLength
 from workloads.lengths.gamma import GammaLengths
 from workloads.lengths.lognormal import LognormalLengths
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 def make_kinds(**shares: float) -> dict[str, SingleTurn]:
@@ -127,12 +123,7 @@ def test_prompts_and_outputs_are_independent() -> None:
 
 
 def test_a_seed_gives_the_same_requests_in_another_process() -> None:
-    script = "import test_generated as t; print(t.digest(t.draw(0)))"
-    folders = os.pathsep.join((str(REPOSITORY), str(Path(__file__).parent)))
-    environment = {**os.environ, "PYTHONHASHSEED": "123", "PYTHONPATH": folders}
-    command = [sys.executable, "-c", script]
-    other = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == digest(draw(0))
+    assert said_elsewhere(__file__, "digest(t.draw(0))", 123) == digest(draw(0))
     assert digest(draw(1)) != digest(draw(0))
 
 

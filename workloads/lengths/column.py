@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from workloads.base import WorkloadError
 from workloads.formats.base import Line, MalformedLineError, token_count, whole
+from workloads.formats.json_lines import checked_object
 from workloads.formats.opening import first_line, numbered_lines, reading
 from workloads.lengths.base import check_bounds
 from workloads.settings import MAX_TOKENS, refusal, text
@@ -97,12 +97,7 @@ def _csv(path: Path, column: str) -> Iterator[int]:
 
 def _jsonl(path: Path, column: str) -> Iterator[int]:
     for number, line in numbered_lines(path):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise MalformedLineError(number, None, line, f"is not JSON ({error})") from None
-        if not isinstance(record, dict):
-            raise MalformedLineError(number, None, line, "is not a JSON object")
+        record = checked_object(number, line)
         if column not in record:
             problem = f"has no {column}; it has {', '.join(record) or 'nothing'}"
             raise MalformedLineError(number, None, line, problem)

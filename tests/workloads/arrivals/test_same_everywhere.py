@@ -4,16 +4,13 @@ leaves alone of another."""
 from __future__ import annotations
 
 import hashlib
-import os
 import random
-import subprocess
-import sys
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.workloads.other_process import said_elsewhere
 from workloads.arrivals.base import Arrivals
 from workloads.arrivals.constant import ConstantArrivals
 from workloads.arrivals.diurnal import DiurnalArrivals
@@ -31,7 +28,6 @@ from workloads.lengths.gamma import GammaLengths
 from workloads.lengths.zipf import ZipfLengths
 from workloads.streams import stream
 
-REPOSITORY = Path(__file__).parents[3]
 EACH: list[Arrivals] = [
     PoissonArrivals(),
     GammaArrivals(burstiness=0.5),
@@ -65,17 +61,9 @@ def requests(arrivals: Arrivals, prompt: Lengths = LENGTHS, seed: int = 0) -> li
     return list(workload.requests(seed))
 
 
-def in_another_process(hash_seed: int) -> str:
-    script = "import test_same_everywhere as t; print(t.digests())"
-    folders = os.pathsep.join((str(REPOSITORY), str(Path(__file__).parent)))
-    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": folders}
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 def test_a_seed_gives_the_same_arrivals_in_other_processes() -> None:
-    assert in_another_process(1) == in_another_process(2) == str(digests())
+    others = [said_elsewhere(__file__, "digests()", hash_seed) for hash_seed in (1, 2)]
+    assert others == [str(digests())] * 2
 
 
 def test_a_seed_gives_these_arrivals_on_every_machine() -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 
+from tests.workloads.other_process import said_elsewhere
 from workloads.lengths.base import Lengths
 from workloads.lengths.fixed import FixedLength
 from workloads.lengths.gamma import GammaLengths
@@ -22,7 +19,6 @@ from workloads.lengths.uniform import UniformLengths
 from workloads.lengths.zipf import ZipfLengths
 from workloads.streams import stream
 
-REPOSITORY = Path(__file__).parents[3]
 GAMMA = GammaLengths(mean_tokens=1154.7, cv=0.96, min_tokens=2, max_tokens=14_050)
 LOGNORMAL = LognormalLengths(mean_tokens=208, cv=0.76, min_tokens=7, max_tokens=2180)
 EACH: list[Lengths] = [
@@ -49,17 +45,9 @@ def digests(seed: int = 0) -> dict[str, str]:
     return found
 
 
-def in_another_process(hash_seed: int) -> str:
-    script = "import test_same_everywhere as t; print(t.digests())"
-    folders = os.pathsep.join((str(REPOSITORY), str(Path(__file__).parent)))
-    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": folders}
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 def test_a_seed_gives_the_same_lengths_in_other_processes() -> None:
-    assert in_another_process(1) == in_another_process(2) == str(digests())
+    others = [said_elsewhere(__file__, "digests()", hash_seed) for hash_seed in (1, 2)]
+    assert others == [str(digests())] * 2
 
 
 def test_a_seed_gives_these_lengths_on_every_machine() -> None:

@@ -13,10 +13,10 @@ from bench.open_files import allow_many_connections
 from bench.serve.app import App, Connection
 
 BACKLOG = 4096
-SEND_BUFFER_BYTES = 64 << 10
-WRITE_BUFFER_BYTES = 16 << 10
-"""What is on its way to a client that does not read. Larger buffers, which the system would give,
-take thousands of tokens before a slow reader is noticed."""
+SEND_BUFFER_BYTES = 4 << 10
+WRITE_BUFFER_BYTES = 0
+"""What is on its way to a client that does not read, the system's part doubled by it. Larger
+buffers, which the system would give, take thousands of tokens before a slow reader is noticed."""
 
 KEEP_ALIVE_S = 75.0
 """An idle connection, and one whose headers do not come, is closed after that."""

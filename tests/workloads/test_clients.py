@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench.turns import turns
 from workloads.arrivals.poisson import PoissonArrivals
 from workloads.base import PATIENT, Client, Request, WorkloadError
 from workloads.clients import LEAVING, Clients
@@ -17,6 +18,8 @@ from workloads.kinds.base import Kind
 from workloads.kinds.sessions import MultiTurn
 from workloads.kinds.single import SingleTurn
 from workloads.lengths.fixed import FixedLength
+from workloads.lengths.geometric import GeometricLengths
+from workloads.lengths.uniform import UniformLengths
 from workloads.streams import stream
 
 COUNT = 8000
@@ -30,12 +33,15 @@ def drawn(output_tokens: int = 100, **settings: Any) -> list[Client]:
     return [draw(Request(number, 0.0, 1000, output_tokens)) for number in range(COUNT)]
 
 
-def workload(clients: Clients | None = None, **kinds: Kind) -> list[Request]:
+def workload(
+    clients: Clients | None = None, max_total_tokens: int | None = None, **kinds: Kind
+) -> list[Request]:
     made = GeneratedWorkload(
         kinds=kinds,
         arrivals=PoissonArrivals(),
         rate_rps=1.0,
         num_requests=400,
+        max_total_tokens=max_total_tokens,
         clients=clients,
     )
     return list(made.requests(0))
@@ -73,6 +79,7 @@ def test_moments_are_in_their_ranges() -> None:
 def test_nobody_leaves_an_answer_that_is_whole() -> None:
     clients = drawn(3, leave_share=1.0, leave=["after_tokens"], leave_after_tokens=[4, 8])
     assert {client.leave.after_tokens for client in clients if client.leave} == {2}
+    assert set(drawn(1, leave_share=1.0, leave=["after_tokens"])) == {PATIENT}
 
 
 def test_one_setting_leaves_what_others_decide_alone() -> None:
@@ -92,6 +99,24 @@ def test_clients_leave_all_other_draws_alone() -> None:
     assert 0.3 < sum(each.client is not PATIENT for each in after) / len(after) < 0.7
 
 
+def test_turns_that_come_to_nothing_leave_later_clients_alone() -> None:
+    kind = MultiTurn(
+        turns=GeometricLengths(mean_tokens=3, max_tokens=20),
+        message=UniformLengths(min_tokens=5, max_tokens=60),
+        answer=UniformLengths(min_tokens=10, max_tokens=200),
+        think_time_s=1.0,
+    )
+    leaving = Clients(leave_share=0.5)
+    free, cut = (
+        {turn.request_id: turn.client for turn in turns(workload(leaving, most, chat=kind))}
+        for most in (None, 300)
+    )
+    assert free.keys() != cut.keys()  # both have 400 turns
+    both = free.keys() & cut.keys()
+    assert len(both) > 100
+    assert all(free[number] == cut[number] for number in both)
+
+
 def test_a_kinds_own_clients_come_before_the_workloads() -> None:
     requests = workload(
         Clients(slow_share=1.0),
@@ -108,12 +133,7 @@ def test_each_turn_of_a_session_has_a_client_of_its_own() -> None:
         Clients(leave_share=0.5),
         chat=MultiTurn(turns=THREE, message=HUNDRED, answer=HUNDRED, think_time_s=1.0),
     )
-    leaves = []
-    for session in sessions:
-        turn: Request | None = session
-        while turn is not None:
-            leaves.append(turn.client.leave is not None)
-            turn = turn.next_turn
+    leaves = [turn.client.leave is not None for turn in turns(sessions)]
     assert len(leaves) == 400
     assert len(set(itertools.pairwise(leaves))) == 4  # independent: all combinations occur
     assert sum(leaves) == pytest.approx(200, abs=4 * 10)

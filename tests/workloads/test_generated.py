@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.workloads.other_process import said_elsewhere
+from workloads.arrivals.base import Arrivals
 from workloads.arrivals.constant import ConstantArrivals
 from workloads.arrivals.gamma import GammaArrivals
 from workloads.arrivals.poisson import PoissonArrivals
@@ -144,7 +145,7 @@ def test_nothing_draws_from_or_seeds_global_randomness() -> None:
 
 
 def test_a_traces_arrivals_carry_generated_lengths_to_the_traces_end(tmp_path: Path) -> None:
-    line = '{{"timestamp": {}, "input_length": 1, "output_length": 1}}\n'
+    line = '{{"timestamp": {}, "input_length": 1, "output_length": 1, "hash_ids": []}}\n'
     path = tmp_path / "t.jsonl"
     path.write_text("".join(line.format(ms) for ms in (0, 100, 2000)))
     arrivals = TraceArrivals(path=str(path))
@@ -201,3 +202,11 @@ def test_what_was_read_of_files_is_told_by_setting(tmp_path: Path) -> None:
     assert set(facts) == {"workload.arrivals", "workload.kinds.one.pairs"}
     assert {each["skipped_rows"] for each in facts.values()} == {1}
     assert make().trace_facts() == {}
+
+
+@pytest.mark.parametrize("arrivals", [PoissonArrivals(), ConstantArrivals()])
+def test_requests_that_would_come_in_years_are_refused(arrivals: Arrivals) -> None:
+    """A million at 1e-4 a second come within 1e10 s; the longest time there is is 1e8."""
+    message = r"^workload\.num_requests is 1000000; it must be fewer than arrive in 1e\+08 s"
+    with pytest.raises(WorkloadError, match=message):
+        draw(arrivals=arrivals, rate_rps=1e-4, num_requests=10**6)

@@ -41,6 +41,18 @@ def test_distinct_picks_are_made_one_after_another_among_those_left() -> None:
     assert len(set(picks)) == 6
 
 
+def test_many_texts_are_picked_by_the_same_law() -> None:
+    """Of 40 the two most popular are picked by 35 % of picks: repeated ones are drawn again."""
+    rng = np.random.default_rng(0)
+    texts = make(40)
+    picks = [tuple(texts.draw_distinct(rng, 2).tolist()) for _ in range(DRAWS)]
+    p = texts.probabilities
+    for one, other in ((0, 1), (1, 0), (0, 39), (5, 0)):
+        expected = DRAWS * p[one] * p[other] / (1 - p[one])
+        assert picks.count((one, other)) == pytest.approx(expected, abs=4 * np.sqrt(expected))
+    assert all(one != other for one, other in picks)
+
+
 def test_all_texts_may_be_picked() -> None:
     assert sorted(make(9).draw_distinct(np.random.default_rng(1), 9).tolist()) == list(range(9))
 

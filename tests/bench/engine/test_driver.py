@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from backends.base import KvLayout
 from backends.paged import Paged
 from bench.engine.driver import drive
@@ -27,9 +29,10 @@ def test_a_later_turn_is_sent_its_think_time_after_the_one_before_ended() -> Non
     assert {number: end.status for number, end in ends.items()} == dict.fromkeys(
         range(4), Status.COMPLETED
     )
-    assert ends[1].sequence.sent_s == ends[0].end_s + 7.5
+    # to the next whole nanosecond
+    assert ends[1].sequence.sent_s == math.ceil((ends[0].end_s + 7.5) * 1e9) / 1e9
     assert ends[1].sequence.request.scheduled_s == ends[1].sequence.sent_s
-    assert ends[2].sequence.sent_s == ends[1].end_s
+    assert ends[2].sequence.sent_s == math.ceil(ends[1].end_s * 1e9) / 1e9
     assert ends[3].sequence.sent_s == 2.0
 
 

@@ -14,7 +14,7 @@ from bench.engine.driver import drive
 from bench.engine.users import Users
 from bench.metrics.status import Status
 from tests.bench.engine.lab import SHAPE, Lab, limits
-from workloads.base import Client, ClosedLoop, Leave, Request
+from workloads.base import PATIENT, Client, ClosedLoop, Leave, Request
 
 TOKEN_BYTES = SHAPE.kv_bytes_per_token("fp16", 1)
 BUDGET = 64 << 20
@@ -42,6 +42,11 @@ def send(
 
 def leaving(**when: float) -> Client:
     return Client(Leave("away", **when))  # type: ignore[arg-type]
+
+
+def after(end_s: float, seconds: float) -> float:
+    """So long after an end, to the next whole nanosecond."""
+    return math.ceil((end_s + seconds) * 1e9) / 1e9
 
 
 def test_a_client_leaves_with_as_many_tokens_as_it_waited_for() -> None:
@@ -90,7 +95,7 @@ def test_a_later_turn_follows_one_that_was_left() -> None:
     later = Request(1, 2.0, 20, 5)
     ran = send(Request(0, 0.0, 20, 50, next_turn=later, client=leaving(after_tokens=2)))
     assert [end.status for end in ran.ends] == [Status.CANCELLED, Status.COMPLETED]
-    assert ran.ends[1].sequence.sent_s == ran.ends[0].end_s + 2.0
+    assert ran.ends[1].sequence.sent_s == after(ran.ends[0].end_s, 2.0)
 
 
 def test_a_slow_reader_is_never_further_behind_than_its_buffer() -> None:
@@ -143,10 +148,10 @@ def test_users_of_a_closed_loop_have_one_session_each() -> None:
     ends = {end.sequence.id: end.end_s for end in ran.ends}
     assert set(ends) == {*range(12), 100}
     assert [sent[user] for user in range(3)] == [0.25, 0.375, 0.5]
-    assert sent[100] == ends[0] + 0.5
-    assert sent[3] == ends[100] + 0.25  # user 0 goes on after its later turn
+    assert sent[100] == after(ends[0], 0.5)
+    assert sent[3] == after(ends[100], 0.25)  # user 0 goes on after its later turn
     for number in range(4, 12):  # session i is of user i mod 3
-        assert sent[number] == ends[number - 3 if number != 3 else 100] + 0.25
+        assert sent[number] == after(ends[number - 3], 0.25)
 
 
 def test_a_closed_loop_ends_by_time_or_with_its_requests() -> None:
@@ -162,6 +167,20 @@ def test_a_closed_loop_ends_by_time_or_with_its_requests() -> None:
     assert max(sent) < 1.0 < 1.1 * max(sent)
     few = send(*(Request(number, 0.0, 20, 10) for number in range(2)), loop=loop._replace(users=5))
     assert len(few.ends) == 2
+
+
+@pytest.mark.parametrize("client", [PATIENT, leaving(after_s=0.0)], ids=["rejected", "left"])
+def test_users_whose_sessions_end_at_once_let_time_pass(client: Client) -> None:
+    tokens = 600 if client is PATIENT else 20  # of 512 at most
+
+    def endless() -> Any:
+        return (Request(number, 0.0, tokens, 10, client=client) for number in range(10**9))
+
+    ran = lab()
+    users = Users(ran.engine, endless(), ClosedLoop(users=2, stagger_s=0.0))
+    assert drive(ran.engine, users, 1.0, lambda now: None) == 1.0
+    # a round trip of 10 ms each
+    assert len(ran.ends) == pytest.approx(200, abs=4)
 
 
 def test_a_static_batchs_answers_come_at_once_so_that_nobody_leaves_in_mid_answer() -> None:

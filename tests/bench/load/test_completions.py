@@ -85,6 +85,7 @@ def test_choices_are_told_apart() -> None:
     assert answer.token_times_s() == [[1.0], [2.0, 3.0]]
     assert [choice.text for choice in answer.choices] == ["a", "bc"]
     assert answer.generated_tokens == 3
+    assert answer.longest == 2
     assert not answer.complete  # the first has no end
 
 

@@ -191,6 +191,15 @@ def test_zipf_changes_length_just_where_its_distribution_function_says(exponent:
         assert lengths.draw(Given(edges + off), len(n)).tolist() == expected.tolist()
 
 
+def test_zipf_is_exact_where_lengths_are_all_but_impossible() -> None:
+    lengths = ZipfLengths(exponent=3, min_tokens=5000, max_tokens=3_000_000)
+    random = np.random.default_rng(0).random(200_000)
+    drawn = lengths.draw(Given(random), len(random))
+    above = lengths.share_above(drawn)
+    assert (above <= 1 - random + 1e-15).all()
+    assert (lengths.share_above(drawn - 1) >= 1 - random - 1e-15).all()
+
+
 def test_zipf_finds_the_exponent_of_a_mean() -> None:
     lengths = ZipfLengths(mean_tokens=300, max_tokens=4096)
     weights = np.arange(1, 4097.0) ** -lengths.exponent

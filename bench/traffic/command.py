@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from workloads.base import Workload, WorkloadError
 
 NAME = "workload"
 UNUSED = ("++device=cpu", "++time_scale=1", "++driver.name=inprocess")
-"""Nothing runs, so neither a device nor a clock is looked for."""
+"""Nothing runs, so neither a device nor a clock is looked for, nor anything else allocated."""
 
 USAGE = """\
 usage: fragbench workload NAME [group=option ...] [key=value ...]
@@ -73,11 +74,19 @@ def _composed(argv: list[str]) -> tuple[list[Cell], Path]:
     if not argv or "=" in argv[0] or argv[0].startswith("-"):
         known = ", ".join(option_names("workload"))
         raise SettingError(f"workload: its name comes first: choose one of {known}.")
-    overrides = [f"workload={argv[0]}", *argv[1:], *UNUSED]
+    twice = next((word for word in argv[1:] if word.startswith("workload=")), None)
+    if twice:
+        raise SettingError(f"{twice} comes after workload {argv[0]}: name one workload, first.")
+    overrides = [f"workload={argv[0]}", *without_sources(argv[1:]), *UNUSED]
     cells, folder = compose_cells(overrides, ["fragbench", NAME, *argv])
     if len(cells) > 1:
         raise SettingError(f"`fragbench {NAME}` looks at one workload: give one value of each key.")
     return cells, folder
+
+
+def without_sources(overrides: Sequence[str]) -> list[str]:
+    """Overrides but for those of fragmentation sources, which take part in runs only."""
+    return [each for each in overrides if not each.startswith(("sources=", "sources."))]
 
 
 def _labels(workload: Workload, config: Config, argv: list[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from bench.config import Config, parse_bytes
 from bench.costs import CostModel
 from bench.traffic.limits import served
-from bench.traffic.live import Live, OverloadError, mean_work, solve
+from bench.traffic.live import Live, OverloadError, mean_work, solve, with_clients
 from bench.traffic.sample import Ints, Sample
 
 
@@ -39,7 +39,7 @@ def estimate(
         return Estimate(None, "a closed loop's rate is what the server makes of it")
     starts = sample.sessions_per_s
     if starts is None:
-        return Estimate(None, "there is no rate: all requests start at one moment")
+        return Estimate(None, "there is no rate: one session alone, or all start at one moment")
     if config.engine.batching == "static":
         return Estimate(None, "static batches are not modelled here")
     kept = served(sample, config)
@@ -48,9 +48,11 @@ def estimate(
     rate_rps = starts * sample.turns_per_session * float(kept.mean())
     work = mean_work(sample, kept, found_tokens)
     try:
-        return Estimate(solve(work, rate_rps, costs, config.engine.max_num_seqs))
+        live = solve(work, rate_rps, costs, config.engine.max_num_seqs)
     except OverloadError as error:
         return Estimate(None, f"more than is served at this rate: {error}")
+    buffer_tokens = config.serve.stream_buffer_tokens
+    return Estimate(with_clients(live, sample, kept, rate_rps, buffer_tokens))
 
 
 def both_estimates(

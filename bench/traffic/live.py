@@ -8,8 +8,8 @@ how many are in flight; the two are solved for together, at mean work:
     n = lambda x (output - 1) x step,  context = n's KV tokens
 
 `decode` is the cost model's step of n decoding sequences, `mixed` that step with one prompt in it.
-Each prompt is computed in one step, but for what a cache is said to find of it, and all wait until
-their answers end.
+Each prompt is computed in one step, but for what a cache is said to find of it. Clients that leave
+or read slowly change how long each stays, and what is held meanwhile (`with_clients`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def mean_work(sample: Sample, served: Flags, found_tokens: Ints) -> Work:
     """Of the requests that are served, of whose prompts so many tokens are found in a cache."""
     prompt, output, branches, found = (
         column[served].astype(np.float64)
-        for column in (sample.prompt_tokens, sample.output_tokens, sample.branches, found_tokens)
+        for column in (sample.prompt_tokens, sample.said_tokens, sample.branches, found_tokens)
     )
     steps = output - 1  # the first token comes with the prompt
     grown = steps * output / 2
@@ -90,6 +90,29 @@ def solve(work: Work, rate_rps: float, costs: CostModel, max_num_seqs: int) -> L
         if step_s - before <= CLOSE_ENOUGH * step_s:
             return _live(work, rate_rps, step_s, mixed_s)
     raise OverloadError("decoding alone takes more than all the time there is")
+
+
+def with_clients(
+    live: Live, sample: Sample, served: Flags, rate_rps: float, buffer_tokens: int | None
+) -> Live:
+    """The same steps, where some clients leave early, and some read so slowly that their requests
+    are paused with `buffer_tokens` tokens unread (None: never)."""
+    prompt, said, branches, left_s, read_per_s = (
+        column[served].astype(np.float64)
+        for column in (sample.prompt_tokens, sample.said_tokens, sample.branches,
+                       sample.left_after_s, sample.read_per_s)
+    )  # fmt: skip
+    stays_s = live.mixed_step_s + (said - 1) * live.step_s
+    if buffer_tokens is not None:
+        read_s = live.mixed_step_s + np.maximum(said - 1 - buffer_tokens, 0) / read_per_s
+        stays_s = np.maximum(stays_s, read_s)
+    stays_s = np.minimum(stays_s, left_s)
+    decodes_s = np.maximum(stays_s - live.mixed_step_s, 0)
+    grown = np.minimum(said, 1 + decodes_s / live.step_s) / 2  # on average
+    held = prompt * stays_s + branches * grown * decodes_s
+    return live._replace(
+        requests=rate_rps * float(stays_s.mean()), kv_tokens=rate_rps * float(held.mean())
+    )
 
 
 def _live(work: Work, rate_rps: float, step_s: float, mixed_s: float) -> Live:

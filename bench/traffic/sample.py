@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,6 +54,21 @@ class Sample:
         firsts = (turn for turn, first in zip(self.turns, self.first, strict=True) if first)
         return np.array([turn.scheduled_s for turn in firsts])
 
+    @cached_property
+    def said_tokens(self) -> Ints:
+        """Of one answer, until its client leaves with so many."""
+        return self._column(_said_tokens)
+
+    @cached_property
+    def left_after_s(self) -> Floats:
+        """How long after it was sent each turn's client leaves, infinity if by no clock."""
+        return np.array([_left_after_s(turn) for turn in self.turns])
+
+    @cached_property
+    def read_per_s(self) -> Floats:
+        """Tokens/s at which each turn's client reads, infinity for as fast as they come."""
+        return np.array([turn.client.tokens_per_s or math.inf for turn in self.turns])
+
     @property
     def sessions(self) -> int:
         return int(self.first.sum())
@@ -83,6 +99,18 @@ class Sample:
 
     def _column(self, read: Callable[[Request], int]) -> Ints:
         return np.array([read(turn) for turn in self.turns], dtype=np.int64)
+
+
+def _said_tokens(turn: Request) -> int:
+    leave = turn.client.leave
+    if leave is None or leave.after_tokens is None:
+        return turn.output_tokens
+    return min(turn.output_tokens, leave.after_tokens)
+
+
+def _left_after_s(turn: Request) -> float:
+    leave = turn.client.leave
+    return math.inf if leave is None or leave.after_s is None else leave.after_s
 
 
 def draw(first_turns: Iterable[Request], most: int = MOST_COUNTED) -> Sample:

@@ -93,6 +93,10 @@ def _parse(argv: Sequence[str]) -> _Asked:
         key, _, value = argument.partition("=")
         if key == "workload":
             raise SettingError(f"{argument} is not used with fit=, whose workload is the trace.")
+        if key == "stop_after_s":
+            raise SettingError(f"{argument} is not used with fit=: duration_s= chooses the part.")
+        if key in own:
+            raise SettingError(f"{key} is given twice ({own[key]}, {value}): give it once.")
         if key not in OWN:
             overrides.append(f"workload.{argument}" if key in READING else argument)
         elif not value:
@@ -136,11 +140,12 @@ def _write(result: Result, name: str, folder: Path, console: Console) -> None:
     write_json(numbers, result.figures())
     picture.write_bytes(drawn)
     told = f"--config-dir {shlex.quote(str(folder / 'conf'))}"
+    rate = "" if result.settings["rate_rps"] is not None else " workload.rate_rps=5"
     for line in (
         "",
         text,
         *(f"Wrote {path}" for path in (file, picture, numbers)),
-        f"Next: fragbench workload {name} {told}",
-        f"      fragbench run workload={name} {told}",
+        f"Next: fragbench workload {name}{rate} {told}",
+        f"      fragbench run workload={name}{rate} {told}",
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -77,10 +77,12 @@ def mixture(column: Column) -> Iterator[Candidate]:
 
 
 def table(column: Column) -> Iterator[Candidate]:
-    """Straight lines between the column's own quantiles."""
-    quantiles = {share: column.quantile(share) for share in TABLE}
-    target = _settings("quantiles.QuantileLengths", {"quantiles": quantiles})
-    yield Candidate("quantiles", f"{len(TABLE)} of them", target)
+    """Straight lines between the column's own quantiles, and through its marks."""
+    marks = {round(column.share_upto(mark), 6): mark for mark in column.marks}
+    quantiles = {share: column.quantile(share) for share in TABLE} | marks
+    ordered = dict(sorted(quantiles.items()))
+    target = _settings("quantiles.QuantileLengths", {"quantiles": ordered})
+    yield Candidate("quantiles", f"{len(ordered)} of them", target)
 
 
 TIERS = (simple, mixture, table)

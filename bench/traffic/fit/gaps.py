@@ -65,7 +65,7 @@ class ArrivalFit(NamedTuple):
                 f"Times are equal or at least {self.step_s:g} s apart, so that gaps say little: "
                 "burstiness is from the counts in windows."
             )
-        elif self.chosen.ks > FAR_OFF:
+        elif self.chosen.ks > FAR_OFF and self.gap_cv is not None:
             said.append(
                 "No process here is near the gaps: for the trace's own times, make the file's "
                 "arrivals {_target_: workloads.arrivals.trace.TraceArrivals, path: FILE}."

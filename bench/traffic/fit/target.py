@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,14 +20,21 @@ FITTED = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 @dataclass(frozen=True)
 class Column:
-    """Lengths in tokens by how often each occurs: `values` ascend."""
+    """Lengths in tokens by how often each occurs: `values` ascend. Of a part, `marks` are lengths
+    at which the whole is judged: what lies below them in the part counts there."""
 
     values: Ints
     counts: Ints
+    marks: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, lengths: Ints) -> Column:
-        return cls(*np.unique(lengths, return_counts=True))
+    def of(cls, lengths: Ints, marks: Iterable[int] = ()) -> Column:
+        inside = (mark for mark in marks if lengths.min() < mark < lengths.max())
+        return cls(*np.unique(lengths, return_counts=True), tuple(inside))
+
+    def share_upto(self, length: int) -> float:
+        """Of lengths at or below that one."""
+        return float(self.counts[self.values <= length].sum() / self.counts.sum())
 
     @cached_property
     def shares(self) -> Floats:

@@ -9,7 +9,7 @@ import yaml
 
 from bench.traffic.fit.choice import Choice, choose
 from bench.traffic.fit.gaps import ArrivalFit
-from bench.traffic.fit.target import Column
+from bench.traffic.fit.target import FITTED, Column, Ints
 from bench.traffic.fit.trace import Trace
 
 GENERATED = "workloads.generated.GeneratedWorkload"
@@ -32,14 +32,21 @@ def fit_parts(trace: Trace, number: int) -> list[Part]:
     edges = np.unique(np.quantile(trace.prompts, inner, method="inverted_cdf"))
     belongs = np.searchsorted(edges, trace.prompts)
     masks = [belongs == place for place in np.unique(belongs)]
+    prompts, outputs = _marks(trace.prompts), _marks(trace.outputs)
     return [
         Part(
             float(mask.mean()),
-            choose(Column.of(trace.prompts[mask])),
-            choose(Column.of(trace.outputs[mask])),
+            choose(Column.of(trace.prompts[mask], prompts)),
+            choose(Column.of(trace.outputs[mask], outputs)),
         )
         for mask in masks
     ]
+
+
+def _marks(lengths: Ints) -> list[int]:
+    """Where the whole is judged."""
+    whole = Column.of(lengths)
+    return [whole.quantile(share) for share in FITTED.values()]
 
 
 def section(name: str, trace: Trace, arrivals: ArrivalFit, parts: list[Part]) -> dict[str, Any]:

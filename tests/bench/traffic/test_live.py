@@ -7,9 +7,9 @@ import pytest
 
 from bench.costs import CostModel, StepWork
 from bench.packaged import load_constants, load_gpu, load_model
-from bench.traffic.live import OverloadError, Work, mean_work, solve
+from bench.traffic.live import OverloadError, Work, mean_work, solve, with_clients
 from bench.traffic.sample import draw
-from workloads.base import Request
+from workloads.base import PATIENT, Client, Leave, Request
 
 COSTS = CostModel(
     shape=load_model("llama3_8b"),
@@ -57,6 +57,39 @@ def test_the_step_keeps_up_with_what_arrives() -> None:
     prefills_s = rate_rps * live.step_s * (live.mixed_step_s - decode_s)
     assert live.step_s == pytest.approx(decode_s + prefills_s, rel=1e-3)
     assert 1 < batch < 256
+
+
+def test_clients_stay_until_they_leave_or_have_read() -> None:
+    """Four requests of 100 + 201 tokens, 1e-4 of each a second. The first is answered; the second
+    leaves with 51 tokens, the third after 1 s; the fourth reads 10 tokens/s of which 64 wait, so
+    that it is paused until (201 - 1 - 64) / 10 s after its first token."""
+    clients = (
+        PATIENT,
+        Client(Leave("away", after_tokens=51)),
+        Client(Leave("away", after_s=1.0)),
+        Client(tokens_per_s=10.0),
+    )
+    sample = draw(Request(n, 0.0, 100, 201, client=client) for n, client in enumerate(clients))
+    every, none = np.ones(4, dtype=bool), np.zeros(4, dtype=np.int64)
+    live = solve(mean_work(sample, every, none), 1e-4, COSTS, 256)
+    first_s, step_s = live.mixed_step_s, live.step_s
+    stays_s = np.array([first_s + 200 * step_s, first_s + 50 * step_s, 1.0, first_s + 13.6])
+    said = np.array([201, 51, 1 + (1.0 - first_s) / step_s, 201])
+    assert 1.0 < stays_s[0] < stays_s[3]
+    held = 100 * stays_s + said / 2 * (stays_s - first_s)
+    found = with_clients(live, sample, every, 1e-4, 64)
+    assert found.requests == pytest.approx(1e-4 * stays_s.mean())
+    assert found.kv_tokens == pytest.approx(1e-4 * held.mean())
+    unpaused = with_clients(live, sample, every, 1e-4, None)
+    assert unpaused.requests == pytest.approx(1e-4 * stays_s[[0, 1, 2, 0]].mean())
+
+
+def test_patient_clients_change_nothing() -> None:
+    sample = draw([Request(0, 0.0, 1000, 201, branches=2)])
+    served, nothing = np.array([True]), np.array([0])
+    live = solve(mean_work(sample, served, nothing), 3.0, COSTS, 256)
+    again = with_clients(live, sample, served, 3.0, 64)
+    assert tuple(again) == pytest.approx(tuple(live))
 
 
 def test_load_grows_faster_than_the_rate() -> None:

@@ -140,6 +140,7 @@ def test_a_set_kv_budget_is_told_from_a_bound() -> None:
         (["chat", "model=gpt"], ["model=gpt", "llama3_8b"]),
         (["trace"], ["workload.path is null"]),
         (["trace", "workload.path=no.csv"], ["no.csv", "no such file"]),
+        (["mixed", "workload=chat"], ["workload=chat", "one workload, first"]),
         (["chat", "--nothing"], ["--nothing", "fragbench workload --help"]),
     ],
 )

@@ -113,6 +113,8 @@ def test_mooncake_s_times_and_prefixes_are_told() -> None:
         (["fit=small.csv", "limit=0"], ["workload.limit is 0"]),
         (["fit=small.csv", "format=xml"], ["workload.format is 'xml'", "azure"]),
         (["fit=small.csv", "workload=chat"], ["workload=chat", "the trace"]),
+        (["fit=small.csv", "fit=other.csv"], ["fit is given twice", "small.csv"]),
+        (["fit=small.csv", "stop_after_s=30"], ["stop_after_s=30", "duration_s="]),
         (["fit=small.csv", "nmae=x"], ["nmae"]),
         (["fit=small.csv", "out=full"], ["out=full is not an empty folder"]),
     ],

@@ -67,6 +67,11 @@ _KNOWN = [
         "quote it if it is one value with commas, as in \"alloc_conf='a:1,b:2'\".",
     ),
     (
+        re.compile(r"Could not override[^']* '(?P<key>sources\.(?P<source>\w+)\.[^']*)'"
+                   r".*?Key '(?P=source)' is not in", re.S),
+        "{key} is a setting of a source that is off: choose it too, as in sources=[{source}].",
+    ),
+    (
         re.compile(r"Could not (?:override|delete)[^']* '(?P<key>[^']*)'"),
         "'{key}' is no setting: " + _ALL,
     ),
@@ -90,7 +95,8 @@ _KNOWN = [
     ),
     (
         re.compile(r"Config group override must be a string"),
-        "a group=... on the command line names no option: `fragbench run --help` lists them.",
+        "a group=... on the command line names no option: `fragbench run --help` lists them "
+        "(sources=[lora] is one of several, sources=[] none).",
     ),
     (
         re.compile(r"Error merging override (?P<override>[^\n]+)\n.*is not Optional"),

@@ -54,8 +54,9 @@ class IncidentLog:
             | self._snapshot()
         )
 
-    def source_refused(self, source: str, nbytes: int, refusals: int, now: float) -> None:
-        """A fragmentation source was refused memory in a step, so often, `nbytes` the last time."""
+    def source_refused(self, source: str, nbytes: int | None, refusals: int, now: float) -> None:
+        """A fragmentation source was refused memory in a step, so often, `nbytes` the last time
+        (None: not known)."""
         incident = self._open.get(source)
         if incident is None:
             wanted = {"source": source, "wanted_bytes": nbytes}

@@ -17,6 +17,7 @@ import torch
 from bench.config import Config, parse_bytes
 from bench.device.stats import hold_back
 from bench.errors import SettingError
+from bench.sources.settings import SET_ASIDE_BY
 
 RunStep = Callable[[int, int], None]
 """Takes the activations of a step of so many tokens and sampled rows, and lets them go."""
@@ -85,11 +86,11 @@ def plan_gpu_memory(
     budget = int(usable_bytes * config.utilization) - fixed
     held_back = 0
     if config.kv_budget is not None:
-        budget = _wanted_budget(config, budget)
+        budget = _wanted_budget(config, budget, sources_bytes)
         held_back = usable_bytes - int((fixed + budget) / config.utilization)
         held_back = held_back // PAGE_BYTES * PAGE_BYTES
     if budget <= 0:
-        raise _no_room("there is no room for KV", config, budget)
+        raise _no_room("there is no room for KV", config, budget, sources_bytes)
     if held_back:
         hold_back(held_back)
     return MemoryPlan(
@@ -131,18 +132,22 @@ def _activation_peak(run_step: RunStep, tokens: int, rows: int) -> int:
     return peak
 
 
-def _wanted_budget(config: Config, available: int) -> int:
+def _wanted_budget(config: Config, available: int, sources_bytes: int = 0) -> int:
     assert config.kv_budget is not None
     wanted = parse_bytes("kv_budget", config.kv_budget)
     if wanted > available:
-        raise _no_room(f"kv_budget={config.kv_budget} does not fit", config, available)
+        raise _no_room(
+            f"kv_budget={config.kv_budget} does not fit", config, available, sources_bytes
+        )
     return wanted
 
 
-def _no_room(what: str, config: Config, available: int) -> SettingError:
-    sources = f" and what sources=[{','.join(config.sources)}] set aside" if config.sources else ""
+def _no_room(what: str, config: Config, available: int, sources_bytes: int) -> SettingError:
+    planners = [name for name in config.sources if sources_bytes and name in SET_ASIDE_BY]
+    sources = f" and what sources=[{','.join(planners)}] set aside" if planners else ""
+    lower = [*(each for name in planners for each in SET_ASIDE_BY[name]), "engine.token_budget"]
     return SettingError(
         f"{what}: weights and activations of model={config.model.name}{sources} leave "
         f"{available / GIB:.2f} GiB of gpu={config.gpu.name} at utilization={config.utilization}: "
-        "raise utilization, lower kv_budget or engine.token_budget, or choose a larger gpu."
+        f"raise utilization, lower {', '.join(lower)} or kv_budget, or choose a larger gpu."
     )

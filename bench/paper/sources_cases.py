@@ -20,7 +20,9 @@ FIXED = tuple(
     )
 )
 WHOLE = ("engine.prefill=whole",)
-GROW = ("backend=contiguous", "backend.reserve=grow", "backend.layout=sequence")
+BUFFERS = ("backend=contiguous", "backend.layout=sequence")
+EXACT = (*BUFFERS, "backend.reserve=oracle")
+GROW = (*BUFFERS, "backend.reserve=grow")
 
 
 class Case(NamedTuple):
@@ -39,7 +41,8 @@ CASES = (
     Case("fixed_whole", "fixed lengths, prompts whole", (*FIXED, *WHOLE), None),
     Case("whole", "variable lengths, prompts whole", WHOLE, "fixed_whole", "high"),
     Case("growing_kv", "growing KV, another cache", ("sources=growing_kv",), folklore="fatal"),
-    Case("grow", "growing KV, the only cache", GROW, folklore="fatal"),
+    Case("exact", "KV of known lengths, the only cache", EXACT, None),
+    Case("grow", "growing KV, the only cache", GROW, "exact", "fatal"),
     Case("batch_sizes", "batch sizes", ("sources=batch_sizes",), folklore="medium"),
     Case("lora", "LoRA adapters", ("sources=lora",), folklore="medium"),
     Case("speculative", "speculative decoding", ("sources=speculative",), folklore="medium"),
@@ -65,6 +68,6 @@ SETTINGS = (
 MEAN, PEAK, END, PEAKS, ADDED, RANK, HELD, CALLS, RETRIES = (
     "reserved - allocated, mean over time", "reserved - allocated, peak",
     "reserved - allocated, at the end", "peak reserved - peak allocated",
-    "added to reserved - allocated, mean over time", "rank by what is added",
+    "added to peak reserved - peak allocated", "rank by what is added",
     "held by the source, peak", "driver calls", "retries after a refused allocation",
 )  # fmt: skip

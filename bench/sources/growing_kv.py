@@ -23,9 +23,10 @@ class _Cache(NamedTuple):
 
 class GrowingKv(Quiet):
     """Each sequence has K and V of a second model, such as a draft model that runs along: a tensor
-    each a layer (`layout=layer`; `sequence`: one in all), which is concatenated anew every
-    `every_tokens` tokens: the longer one is taken while the old one is still there. The defaults
-    are Llama 3.2 1B's shape. A sequence that is refused memory goes on without its cache.
+    each a layer (`layout=layer`; `sequence`: one in all), which are concatenated anew every
+    `every_tokens` tokens, one after another as DynamicCache does: the longer one is taken while
+    the old one is still there, which is let go before the next one's turn. The defaults are Llama
+    3.2 1B's shape. A sequence that is refused memory goes on without its cache.
     """
 
     def __init__(
@@ -60,16 +61,21 @@ class GrowingKv(Quiet):
                 self._caches[sequence.id] = self._grown(cache, tokens)
 
     def _grown(self, cache: _Cache, tokens: int) -> _Cache | None:
-        """Longer buffers in place of the old ones; None where they are refused."""
+        """Longer buffers in place of the old ones, one at a time; None where one is refused, with
+        nothing left of either."""
         tokens = -(-tokens // self._every) * self._every
-        buffers = self._room.take([tokens * self._slot_bytes] * self._buffers)
-        if cache.buffers:
-            self._room.give(cache.buffers)
-        if buffers is None:
-            self._counts["given_up"] += 1
-            return None
-        self._counts["reallocations"] += bool(cache.buffers)
-        return _Cache(buffers, tokens)
+        old = cache.buffers
+        new: list[int] = []
+        for place in range(self._buffers):
+            buffer = self._room.take([tokens * self._slot_bytes])
+            if buffer is None:
+                self._room.give(new + old[place:])
+                self._counts["given_up"] += 1
+                return None
+            new += buffer
+            self._room.give(old[place : place + 1])
+        self._counts["reallocations"] += bool(old)
+        return _Cache(new, tokens)
 
     def left(self, sequence: int) -> None:
         cache = self._caches.pop(sequence, None)

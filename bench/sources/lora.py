@@ -16,12 +16,10 @@ from bench.sources.settings import choice_of, ranks_of
 from workloads.settings import count, number
 from workloads.streams import stream
 
-ATTENTION = ("qkv_proj", "o_proj")
-
 
 class Lora(Quiet):
-    """Adapters as PEFT holds them: for each matrix of each layer an A (rank x inputs) and a B
-    (outputs x rank) of 16 bits, a tensor each (Hu et al., LoRA, 2021).
+    """Adapters as PEFT holds them: for each of q, k, v, o, gate, up and down of each layer an A
+    (rank x inputs) and a B (outputs x rank) of 16 bits, a tensor each (Hu et al., LoRA, 2021).
 
     Each request uses one of `adapters`, the n-th with a probability in proportion to
     n^-`exponent`; the n-th has the (n mod their number)-th of `ranks`. At most `slots` are loaded;
@@ -59,9 +57,8 @@ class Lora(Quiet):
 
     def _sizes(self, served: Served, rank: int) -> list[int]:
         """Bytes of an adapter's matrices on one GPU."""
-        matrices = served.model.linear_layers(served.tensor_parallel)
-        adapted = [m for m in matrices if self._all or m.name in ATTENTION]
-        layer = [rank * n * ACTIVATION_BYTES for m in adapted for n in (m.inputs, m.outputs)]
+        adapted = _matrices(served, with_mlp=self._all)
+        layer = [rank * n * ACTIVATION_BYTES for matrix in adapted for n in matrix]
         return layer * served.model.layers
 
     def start(self, served: Served, room: Room) -> None:
@@ -114,3 +111,17 @@ class Lora(Quiet):
 
     def counts(self) -> Mapping[str, int]:
         return dict(self._counts)
+
+
+def _matrices(served: Served, *, with_mlp: bool) -> list[tuple[int, int]]:
+    """Inputs and outputs of a layer's matrices on one GPU, unfused as a checkpoint has them: each
+    has an adapter of its own, whose A is not shared as the matrices' input is."""
+    model, gpus = served.model, served.tensor_parallel
+    qkv, o, up, down = model.linear_layers(gpus)
+    kv = model.kv_heads * model.head_dim // gpus
+    attention = [qkv.outputs - 2 * kv, kv, kv]
+    ups = [up.outputs // 2] * 2 if model.gated_mlp else [up.outputs]
+    matrices = [*((qkv.inputs, outputs) for outputs in attention), (o.inputs, o.outputs)]
+    if with_mlp:
+        matrices += [*((up.inputs, outputs) for outputs in ups), (down.inputs, down.outputs)]
+    return matrices

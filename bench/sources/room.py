@@ -34,7 +34,7 @@ class Room:
         self.allocations = 0
         self.refused = 0
         self.moves = 0
-        self.wanted_bytes = 0  # of the last take that was refused
+        self.wanted_bytes: int | None = None  # of the last refusal, where it is known
         self._headroom = headroom
         self._sizes: dict[int, int] = {}
         self._refused_at: tuple[int, int] | None = None
@@ -88,8 +88,8 @@ class Room:
         planned, held = self.planned_bytes, self.held_bytes
         return max(0, held + nbytes - planned) - max(0, held - planned)
 
-    def refuse(self, nbytes: int) -> None:
-        """Counts that so much was wanted and not had."""
+    def refuse(self, nbytes: int | None) -> None:
+        """Counts that so much was wanted and not had; None where that is not known."""
         self.refused += 1
         self.wanted_bytes = nbytes
 

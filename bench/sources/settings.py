@@ -11,6 +11,12 @@ MAX_RANK = 1024
 KV_BYTES = 2
 """Of a number of a draft model's K and V: 16 bits."""
 
+SET_ASIDE_BY = {
+    "lora": ("sources.lora.slots", "sources.lora.ranks"),
+    "batch_sizes": ("sources.batch_sizes.kept_steps", "engine.max_num_seqs"),
+}
+"""What to lower where a source's planned bytes are too many."""
+
 
 def choice_of(setting: str, value: Any, allowed: Sequence[str]) -> str:
     """`value`, or WorkloadError unless it is one of `allowed`."""

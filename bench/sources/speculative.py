@@ -1,4 +1,4 @@
-"""Speculative decoding: draft tokens' slots taken in each round, the rejected ones given back."""
+"""Speculative decoding: draft slots taken in each round, those of rejected drafts given back."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ PROBABILITY_BYTES = 4
 
 
 class _Speculated:
-    """A sequence's draws, the slots of accepted drafts, and those of the round that runs. Its next
-    round is due when it has generated `due` tokens."""
+    """A sequence's draws, the slots of tokens that were said, and those of the round that runs. Its
+    next round is due when it has generated `due` tokens."""
 
     def __init__(self, seed: int, sequence: int) -> None:
         self.rng = stream(seed, f"sources/speculative/{sequence}")
         self.kept: list[int] = []
-        self.drafts: list[int] = []
+        self.taken: list[int] = []
         self.due = 0
 
 
 class Speculative(Quiet):
-    """A round drafts `draft_tokens` tokens for a sequence: a slot each in the draft model's own KV
-    memory, and their probabilities over the vocabulary (32 bits) for all sequences together,
-    which the verification reads (Leviathan et al., 2023). Of the drafts the first few are accepted,
-    each with probability `acceptance` if the one before it was; the others' slots are given back.
+    """A round drafts `draft_tokens` tokens for a sequence: a slot in the draft model's own KV
+    memory for each, and for the token said last, which drafting begins with; and the drafts'
+    probabilities over the vocabulary (32 bits) for all sequences together, which the verification
+    reads (Leviathan et al., 2023). Of the drafts the first few are accepted, each with probability
+    `acceptance` if the one before it was; the others' slots are given back.
 
-    The engine says one token a step all the same: after a round that accepted n drafts a sequence
-    has its next one n + 1 steps later, so that slots for each token said are right and rounds are
-    further apart than on a server. The defaults are a draft model of Llama 3.2 1B's shape. A
+    A round that accepted n drafts says n + 1 tokens, the last one the verifying model's own, and
+    keeps n + 1 slots. The engine says one token a step all the same: the sequence has its next
+    round n + 1 steps later, so that slots for each token said are right and rounds are further
+    apart than on a server. The defaults are a draft model of Llama 3.2 1B's shape. A
     sequence that is refused its slots, or all where probabilities are, skips the round. Samples and
     beams are not speculated.
     """
@@ -75,8 +77,8 @@ class Speculative(Quiet):
             return
         self._probabilities = probabilities
         for sequence in due:
-            slots = self._room.take([self._slot_bytes] * self._width)
-            self._sequences[sequence.id].drafts = slots or []
+            slots = self._room.take([self._slot_bytes] * (1 + self._width))
+            self._sequences[sequence.id].taken = slots or []
 
     def _is_due(self, sequence: EngineSequence) -> bool:
         if sequence.width > 1 or not decodes(sequence):
@@ -88,7 +90,7 @@ class Speculative(Quiet):
     def step_ended(self, sequences: Sequence[EngineSequence], work: StepWork) -> None:
         for sequence in sequences:
             speculated = self._sequences.get(sequence.id)
-            if speculated is not None and speculated.drafts:
+            if speculated is not None and speculated.taken:
                 accepted = self._verify(speculated)
                 speculated.due = sequence.generated + accepted + 1
         if self._probabilities:
@@ -96,19 +98,19 @@ class Speculative(Quiet):
             self._probabilities = []
 
     def _verify(self, speculated: _Speculated) -> int:
-        """Keeps the slots of accepted drafts and gives the others back."""
+        """Keeps the first slot and those of accepted drafts, and gives the others back."""
         rejected = speculated.rng.random(self._width) >= self._acceptance
         accepted = int(np.argmax(rejected)) if rejected.any() else self._width
-        speculated.kept += speculated.drafts[:accepted]
-        self._room.give(speculated.drafts[accepted:])
-        speculated.drafts = []
+        speculated.kept += speculated.taken[: 1 + accepted]
+        self._room.give(speculated.taken[1 + accepted :])
+        speculated.taken = []
         self._counts.update(rounds=1, drafted_tokens=self._width, accepted_tokens=accepted)
         return accepted
 
     def left(self, sequence: int) -> None:
         speculated = self._sequences.pop(sequence, None)
         if speculated is not None:
-            self._room.give(speculated.kept + speculated.drafts)
+            self._room.give(speculated.kept + speculated.taken)
 
     def counts(self) -> Mapping[str, int]:
         return dict(self._counts)

@@ -81,7 +81,7 @@ def held_by_step(payload: dict[str, Any]) -> dict[str, Any]:
         stage.source.left(each.id)
         left.append(stage.room.held_bytes)
     return {"held": held, "peaks": peaks, "left": left, "refused": stage.room.refused,
-            "counts": dict(stage.source.counts()),
+            "allocations": stage.room.allocations, "counts": dict(stage.source.counts()),
             "planned": stage.room.planned_bytes}  # fmt: skip
 
 
@@ -163,14 +163,16 @@ def graphs(payload: dict[str, Any]) -> dict[str, Any]:
     activations = Activations(record(SHAPE, 1), ages=False, driver_calls=lambda: 0)
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()
-    stage = Stage(Graphs(**payload["settings"]), _served(run_step=activations.replay))
+    served = _served(run_step=activations.replay)
+    stage = Stage(Graphs(**payload["settings"]), served, payload.get("limit", GIB))
     sequences = [sequence(n) for n in range(max(payload["batches"]))]
     stage.step(*sequences)  # prompts: no graph
     prompts = stage.room.held_bytes
-    captures = []
+    captures, held_by_step = [], []
     for batch in payload["batches"]:
         stage.step(*sequences[:batch])
         captures.append(stage.source.counts()["captures"])
+        held_by_step.append(stage.room.held_bytes)
     torch.cuda.empty_cache()  # leaves the pools: graphs use them
     kept = torch.cuda.memory_reserved() - before
     held, dropped = stage.room.held_bytes, stage.source.counts()["dropped"]
@@ -178,7 +180,8 @@ def graphs(payload: dict[str, Any]) -> dict[str, Any]:
     gc.collect()
     torch.cuda.empty_cache()
     return {"prompts": prompts, "captures": captures, "kept": kept, "held": held,
-            "dropped": dropped, "left": stage.room.held_bytes,
+            "dropped": dropped, "left": stage.room.held_bytes, "held_by_step": held_by_step,
+            "refused": stage.room.refused,
             "reserved": torch.cuda.memory_reserved() - before}  # fmt: skip
 
 

@@ -107,6 +107,7 @@ def test_a_sources_file_has_its_name_and_the_constructors_defaults(name: str) ->
         ("beams", "survivors", 3, "survivor process"),
         ("batch_sizes", "kept_steps", -1, "from 0 to 64"),
         ("graphs", "step", 0, "from 1 to 4,096"),
+        ("graphs", "pool", "each", "shared or own"),
         ("growing_kv", "layout", "token", "layer or sequence"),
     ],
 )
@@ -125,7 +126,10 @@ def test_a_wrong_setting_is_named_with_what_is_allowed(
     [
         (["sources=nope"], "choose one of batch_sizes, beams"),
         (["sources=[nope]"], "sources=nope is unknown: `fragbench run --help`"),
-        (["sources.lora.slots=3"], "sources.lora.slots"),
+        (["sources.lora.slots=3"], "sources.lora.slots is a setting of a source that is off: "
+         "choose it too, as in sources=[lora]"),
+        (["sources=lora", "sources.lora.slot=3"], "'sources.lora.slot' is no setting"),
+        (["sources=null"], "sources=[lora] is one of several, sources=[] none"),
         (["+sources.x=3"], "choose options of conf/sources/"),
         (["sources=lora", "device=cpu"], "need PyTorch's CUDA caching allocator"),
     ],
@@ -147,6 +151,8 @@ def test_a_wrong_choice_is_one_sentence(
         (["+sources.lora.slot=3"], "sources.lora.slot is no setting: remove it"),
         (["sources.lora.slots=9999", "sources.lora.adapters=9999"],
          "of model=llama3_8b and what sources=[lora] set aside leave -"),
+        (["sources.lora.slots=9999", "sources.lora.adapters=9999"],
+         "lower sources.lora.slots, sources.lora.ranks, engine.token_budget or kv_budget, or"),
     ],
 )  # fmt: skip
 def test_what_only_a_run_can_find_ends_it_before_a_file_is_written(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Iterator
-from itertools import islice, takewhile
+from itertools import takewhile
 
 from workloads.base import Request, Workload, WorkloadError
+from workloads.later import Later
 
 MOST_COUNTED = 200_000
-"""About a second of drawing; a workload that has more is not counted."""
+COUNT_S = 1.0
+"""Of drawing; a workload that has more is not counted."""
 
 
 def turns(first_turns: Iterable[Request]) -> Iterator[Request]:
@@ -30,19 +33,22 @@ def sessions(workload: Workload, seed: int, stop_after_s: float | None) -> Itera
 
 
 def count_turns(workload: Workload, seed: int, stop_after_s: float | None) -> int | None:
-    """How many requests will be sent, None for more than MOST_COUNTED or where it depends on their
+    """How many requests will be sent, None for more than are counted or where it depends on their
     answers. Later turns count, though the end may cut them off.
 
-    Raises WorkloadError for a workload without requests.
+    Raises WorkloadError for a workload without requests, unless it is what is left of one.
     """
     first_turns = sessions(workload, seed, stop_after_s)
     loop = workload.closed_loop
     ends_by_time = stop_after_s is not None or (loop is not None and loop.until_s < math.inf)
-    most = 1 if loop is not None and ends_by_time else MOST_COUNTED
-    count = sum(1 for _ in islice(turns(first_turns), most))
-    if not count:
+    known = loop is None or not ends_by_time
+    count, end_s = 0, time.monotonic() + COUNT_S
+    for count, _ in enumerate(turns(first_turns), 1):
+        if not known or count == MOST_COUNTED or time.monotonic() > end_s:
+            return None
+    if not count and not isinstance(workload, Later):
         raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
-    return count if count < most else None
+    return count
 
 
 def loop_name(workload: Workload) -> str:

@@ -27,7 +27,7 @@ FAST = ("device=virtual", "stop_after_s=2", "sample_interval_s=0.5")
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
-    line = '{{"timestamp": {}, "input_length": 300, "output_length": 20}}\n'
+    line = '{{"timestamp": {}, "input_length": 300, "output_length": 20, "hash_ids": []}}\n'
     path = tmp_path_factory.mktemp("traces") / "tiny.jsonl"
     path.write_text("".join(line.format(ms) for ms in range(0, 3000, 100)), encoding="utf-8")
     return str(path)

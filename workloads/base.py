@@ -37,7 +37,8 @@ Survivors = Callable[[], Iterator[Sequence[int]]]
 
 class Leave(NamedTuple):
     """When a client closes its connection: `after_s` seconds after it sent or with `after_tokens`
-    tokens, whichever comes first; None is never. `kind` is what it is called in results."""
+    tokens of its longest answer, whichever comes first; None is never. `kind` is what it is called
+    in results."""
 
     kind: str
     after_s: float | None = None
@@ -45,7 +46,8 @@ class Leave(NamedTuple):
 
 
 class Client(NamedTuple):
-    """What a request's client does beside waiting: it leaves, or reads `tokens_per_s` only."""
+    """What a request's client does beside waiting: it leaves, or reads `tokens_per_s` of each
+    answer only."""
 
     leave: Leave | None = None
     tokens_per_s: float | None = None

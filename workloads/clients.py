@@ -77,7 +77,7 @@ class Clients:
             None if reads_all else self._slow_tokens_per_s,
         )
 
-    def _leave(self, request: Request, way: float, moment: float) -> Leave:
+    def _leave(self, request: Request, way: float, moment: float) -> Leave | None:
         name = self._ways[int(way * len(self._ways))]
         if name == "after_s":
             least_s, most_s = self._after_s
@@ -85,8 +85,9 @@ class Clients:
         if name == "after_tokens":
             least, most = self._after_tokens
             tokens = least + int(moment * (most - least + 1))
-            # Who has the whole answer cannot leave it.
-            return Leave(name, after_tokens=max(min(tokens, request.output_tokens - 1), 1))
+            if request.output_tokens == 1:  # who has the whole answer cannot leave it
+                return None
+            return Leave(name, after_tokens=min(tokens, request.output_tokens - 1))
         within_s = self._before_first_token_s
         if name == "in_prefill":
             within_s = self._prefill_s_per_token * request.prompt_tokens

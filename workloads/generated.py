@@ -93,7 +93,7 @@ class GeneratedWorkload:
                 turns = int(min(draft.turns, left))
                 request = draft.make(next_id, time_s, turns)
                 next_id += draft.ids
-                yield _with_clients(request, clients[kind])
+                yield _with_clients(request, clients[kind], draft.ids)
                 left -= turns
                 if not left:
                     return
@@ -116,14 +116,17 @@ class _Mix:
         return np.searchsorted(self._upper, self._rng.random(size), side="right")
 
 
-def _with_clients(request: Request, clients: Drawn | None) -> Request:
-    """The request and its later turns, each with a client."""
+def _with_clients(request: Request, clients: Drawn | None, ids: int) -> Request:
+    """The request and its later turns, each with a client; of `ids` turns, of which some may have
+    come to nothing, clients are drawn."""
     if clients is None:
         return request
     turns = [request]
     while (turn := turns[-1].next_turn) is not None:
         turns.append(turn)
     drawn = [clients(turn) for turn in turns]
+    for _ in range(ids - len(turns)):
+        clients(request)
     if all(client == PATIENT for client in drawn):
         return request
     later: Request | None = None

@@ -13,6 +13,7 @@ from workloads.arrivals.base import NS_PER_S, Arrivals, check_arrivals
 from workloads.arrivals.closed_loop import ClosedLoopArrivals
 from workloads.base import ClosedLoop
 from workloads.settings import (
+    MAX_DURATION_S,
     optional_duration_s,
     optional_rate_rps,
     optional_requests,
@@ -72,8 +73,14 @@ class Schedule:
     def _within_limits(self, times_ns: NDArray[np.int64], sent: int) -> NDArray[np.int64]:
         if self.num_requests is not None:
             times_ns = times_ns[: self.num_requests - sent]
-        if self._duration_s is not None and self.closed_loop is None:
-            times_ns = times_ns[: np.searchsorted(times_ns, self._duration_s * NS_PER_S)]
+        if self.closed_loop is not None:
+            return times_ns
+        if self._duration_s is not None:
+            return times_ns[: np.searchsorted(times_ns, self._duration_s * NS_PER_S)]
+        if len(times_ns) and times_ns[-1] > MAX_DURATION_S * NS_PER_S:
+            allowed = f"fewer than arrive in {MAX_DURATION_S:g} s"
+            fix = "lower it, or raise workload.rate_rps"
+            raise refusal("workload.num_requests", self.num_requests, allowed, fix)
         return times_ns
 
 

@@ -15,6 +15,8 @@ from workloads.settings import number, refusal
 from workloads.streams import stream
 
 MAX_TEXTS = 1_000_000
+_MOSTLY = 0.5
+"""How likely a pick may be one of the most popular texts, as many as are picked."""
 
 
 class SharedTexts:
@@ -47,12 +49,21 @@ class SharedTexts:
     def draw_distinct(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
         """`size` different texts, picked one after another, each among those that are left.
 
-        By a race: the text whose exponential clock of rate p_n rings first is the first picked
-        (Efraimidis and Spirakis, 2006). Always `count` numbers of the stream, in any case.
+        A pick that was picked before is none; where these would be most of all, by a race: the
+        text whose exponential clock of rate p_n rings first is the first picked (Efraimidis and
+        Spirakis, 2006). Both are the same law.
         """
+        if self._upper[size - 1] < _MOSTLY:
+            return self._draw_again(rng, size)
         rings = rng.standard_exponential(self.count) / self.probabilities
         first: NDArray[np.int64] = np.argpartition(rings, size - 1)[:size]
         return first[np.argsort(rings[first])]
+
+    def _draw_again(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        picked: dict[int, None] = {}
+        while len(picked) < size:
+            picked |= dict.fromkeys(self.draw(rng, size - len(picked)).tolist())
+        return np.array(list(picked))
 
 
 def shared_segment(name: str, number: int, tokens: int) -> Segment:

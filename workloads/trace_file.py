@@ -43,7 +43,8 @@ class TraceSummary:
     """What one reading of the whole selection found. `span_ns` is from first to last arrival.
 
     `rows` were looked at: the requests, and those left out, which are `skipped` (they could not be
-    read; `first_skipped` says why the first one) and, unless they were kept, `failed` ones.
+    read; `first_skipped` says why the first one), `silent` conversations and, unless they were
+    kept, `failed` requests.
     """
 
     requests: int
@@ -52,6 +53,7 @@ class TraceSummary:
     skipped: int
     first_skipped: str | None
     failed: int
+    silent: int
     shares_prefixes: bool
 
 
@@ -90,7 +92,7 @@ class TraceFile:
     @property
     def has_times(self) -> bool:
         """Whether the format has times of arrival; without, all rows are at 0."""
-        return self._format.has_times
+        return self._format.time is not None
 
     @property
     def format_name(self) -> str:
@@ -116,6 +118,7 @@ class TraceFile:
             "first_skipped_row": summary.first_skipped,
             "failed_requests": summary.failed,
             "failed_requests_are": "kept" if self._choices.keep_failed else "dropped",
+            "silent_conversations": summary.silent,
             "tokens": "estimated" if self._format.estimates_tokens else "recorded",
             "shares_prefixes": summary.shares_prefixes,
             "span_s": summary.span_ns / NS_PER_S if self.has_times else None,
@@ -145,6 +148,7 @@ class TraceFile:
             skipped=met.skipped,
             first_skipped=met.first_skipped,
             failed=met.failed,
+            silent=met.silent,
             shares_prefixes=shares,
         )
 
@@ -161,9 +165,10 @@ class TraceFile:
                 if first_ns is None or previous_ns is None:
                     first_ns = previous_ns = time_ns
                 if not previous_ns <= time_ns <= first_ns + _LONGEST_NS:
-                    met.bad(_MisplacedLineError(row, first_ns, previous_ns))
+                    met.bad(_MisplacedLineError(row, self._format.time, first_ns, previous_ns))
                     continue
                 if time_ns - first_ns >= wanted_ns:
+                    met.rows -= 1  # it is none of the part chosen
                     return
                 previous_ns = time_ns
                 yield row
@@ -191,11 +196,11 @@ def find_trace(setting: str, path: str | None, *, folders: bool = False) -> Path
 class _MisplacedLineError(MalformedLineError):
     """A row that is well written, but not where its time belongs."""
 
-    def __init__(self, row: TraceRow, first_ns: int, previous_ns: int) -> None:
+    def __init__(self, row: TraceRow, column: str | None, first_ns: int, previous_ns: int) -> None:
         early_s = (previous_ns - row.time_ns) / NS_PER_S
         problem = f"{early_s:.9g} s before that of the request above it; sort the file by its times"
         if early_s < 0:
             after_s = (row.time_ns - first_ns) / NS_PER_S
             most = f"{MAX_DURATION_S:g} s at most; correct or remove the line"
             problem = f"{after_s:.9g} s after that of the first request, {most}"
-        ValueError.__init__(self, f"line {row.line}: its time is {problem}")
+        ValueError.__init__(self, f"line {row.line}, column {column}: its time is {problem}")

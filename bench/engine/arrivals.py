@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from bench.shares import Shares
+from workloads.arrivals.base import NS_PER_S
 from workloads.base import ClosedLoop, Request
 
 
@@ -27,6 +28,11 @@ class Arrivals(Protocol):
         ...
 
 
+ROUND_TRIP_S = 0.01
+"""What a user of a closed loop needs for a session that ended as it was sent, refused or left: else
+one would follow the other at the same moment, for ever."""
+
+
 class LaterTurns:
     """A heap of requests, each sent a while after the one before it ended."""
 
@@ -38,7 +44,9 @@ class LaterTurns:
         return self._heap[0][0] if self._heap else math.inf
 
     def add(self, request: Request, at_s: float) -> None:
-        """Has the request sent then."""
+        """Has the request sent then, at the next whole nanosecond: a record of it that is sent
+        again comes at the very same time."""
+        at_s = math.ceil(at_s * NS_PER_S) / NS_PER_S
         timed = replace(request, scheduled_s=at_s)
         heapq.heappush(self._heap, (at_s, request.request_id, timed))
 
@@ -95,11 +103,12 @@ class ClosedUsers:
 
     def ended(self, request: Request, end_s: float) -> None:
         user = self._user_of.pop(request.request_id)
+        free_s = end_s if end_s > request.scheduled_s else end_s + ROUND_TRIP_S
         turn = request.next_turn
         if turn is None:
-            self._start(user, end_s)
+            self._start(user, free_s)
         else:
-            self._add(user, turn, end_s + turn.scheduled_s)
+            self._add(user, turn, free_s + turn.scheduled_s)
 
     def _start(self, user: int, free_s: float) -> None:
         if free_s >= self._until_s:
@@ -111,6 +120,18 @@ class ClosedUsers:
     def _add(self, user: int, request: Request, at_s: float) -> None:
         self._user_of[request.request_id] = user
         self._due.add(request, at_s)
+
+
+class NoArrivals:
+    """Nothing comes any more, whatever ends."""
+
+    next_s = math.inf
+
+    def pop(self) -> Request:
+        raise LookupError("nothing comes")
+
+    def ended(self, request: Request, end_s: float) -> None:
+        pass
 
 
 def arrivals(requests: Iterable[Request], loop: ClosedLoop | None) -> Arrivals:

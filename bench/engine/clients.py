@@ -10,6 +10,9 @@ from collections.abc import Callable
 from bench.engine.engine import Engine
 from bench.engine.sequence import Sequence
 
+LEAST_LOOKED_THROUGH = 1024
+"""Things that clients are to do, of which those are forgotten that will not be done."""
+
 Act = Callable[[Sequence, float], None]
 """What the client of a sequence does, at a time."""
 
@@ -26,6 +29,7 @@ class Clients:
         self._engine = engine
         self._buffer_tokens = buffer_tokens
         self._due: list[tuple[float, int, Sequence, Act]] = []
+        self._look_through_at = LEAST_LOOKED_THROUGH
         self._order = itertools.count()
         self._leave_after: dict[Sequence, int] = {}
         self._readers: dict[Sequence, _Reader] = {}
@@ -61,6 +65,10 @@ class Clients:
         self._readers.pop(sequence, None)
 
     def _at(self, at_s: float, sequence: Sequence, act: Act) -> None:
+        if len(self._due) >= self._look_through_at:  # those of clients that were answered before
+            self._due = [due for due in self._due if due[2].status is None]
+            heapq.heapify(self._due)
+            self._look_through_at = 2 * len(self._due) + LEAST_LOOKED_THROUGH
         heapq.heappush(self._due, (at_s, next(self._order), sequence, act))
 
     def _leave(self, sequence: Sequence, now: float) -> None:

@@ -23,7 +23,7 @@ def drive(
     the seconds that passed on the clock.
 
     What users do during a step is seen by the next one. `on_tick` is called with the time after
-    every step and may raise Stopped.
+    every step or wait, and may raise Stopped.
     """
     end_s = math.inf if stop_after_s is None else stop_after_s
     now, stuck = 0.0, False
@@ -41,6 +41,7 @@ def drive(
                 until_s = min(users.next_s, end_s)
                 engine.hold(now, until_s)
                 now = until_s
+                on_tick(now)
             stuck = step is None
     except Stopped:
         pass

@@ -86,8 +86,9 @@ def drive(
                 if not behind:  # else something may have come since
                     patience_s = IDLE_WAIT_S if engine.idle else STUCK_WAIT_S
                     traffic.wait(time.monotonic() + patience_s)
-                engine.hold(now, clock.now())
+                held_since = now
                 now, behind = clock.now(), False
+                engine.hold(held_since, now)
             on_tick(now)
     except Stopped:
         pass

@@ -56,15 +56,13 @@ class Client:
         """When that second of the workload is, on time.monotonic()."""
         return self.start_s + scheduled_s / self._time_scale
 
-    def play(self, request: Request, due_s: float | None) -> None:
-        """Sends a request at `due_s` (None: when it is ready), and its later turns when the one
-        before has ended and its time has passed."""
+    def play(self, request: Request, due_s: float) -> None:
+        """Sends a request at `due_s`, and its later turns when the one before has ended and its
+        time has passed."""
         said: dict[int, Choice] = {}
         turn: Request | None = request
         while turn is not None:
             content = self._asker.request(turn, said)
-            if due_s is None:
-                due_s = time.monotonic()
             if due_s >= self.end_s:
                 return
             sleep_until(due_s)

@@ -46,6 +46,9 @@ class Choice:
     texts: list[str] = field(default_factory=list)
     finish_reason: str | None = None
 
+    arrived: int = 0
+    """Tokens so far, those of a chunk without ids counted once."""
+
     @property
     def text(self) -> str:
         return "".join(self.texts)
@@ -55,6 +58,7 @@ class Choice:
         self.chunks.append(Chunk(at_s, len(token_ids), len(text)))
         self.token_ids += token_ids
         self.texts.append(text)
+        self.arrived += len(token_ids) or 1
 
 
 class Answer:
@@ -73,8 +77,6 @@ class Answer:
         self.prompt_tokens: int | None = None
         self.completion_tokens: int | None = None
         self.cached_tokens: int | None = None
-        self.arrived = 0
-        """Tokens so far, those of a chunk without ids counted once."""
 
     def take(self, event: Event, at_s: float) -> None:
         """An event that came at `at_s`."""
@@ -106,7 +108,6 @@ class Answer:
         text, token_ids = _content(said)
         if text or token_ids:
             choice.take(at_s, text, token_ids)
-            self.arrived += len(token_ids) or 1
             self.last_token_s = at_s
             if self.first_token_s is None:
                 self.first_token_s = at_s
@@ -119,6 +120,11 @@ class Answer:
         self.completion_tokens = _count(usage, "completion_tokens")
         details = _read(usage, "prompt_tokens_details", dict) or {}
         self.cached_tokens = _count(details, "cached_tokens")
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the choice that has most so far."""
+        return max(choice.arrived for choice in self.choices)
 
     @property
     def complete(self) -> bool:

@@ -187,7 +187,7 @@ class Exchange:
         if self.http_status != OK:
             self._error_body += body
             return
-        before, first = self.answer.arrived, self.answer.choices[0]
+        before, first = self.answer.longest, self.answer.choices[0]
         chunks = len(first.chunks)
         for event in self._events.feed(body):
             self.answer.take(event, self._at_s)
@@ -195,13 +195,13 @@ class Exchange:
         if self.answer.complete or self.answer.done:
             self.end_s = min(self.end_s, self._at_s)
         self._maybe_leave()
-        self._pace(self.answer.arrived - before)
+        self._pace(self.answer.longest - before)
 
     def _maybe_leave(self) -> None:
         leave = self._habits.leave
-        if leave is None or self.answer.done:
+        if leave is None or self.answer.done or self.answer.complete:
             return
-        if leave.after_tokens is not None and self.answer.arrived >= leave.after_tokens:
+        if leave.after_tokens is not None and self.answer.longest >= leave.after_tokens:
             raise _Left
 
     def _pace(self, tokens: int) -> None:

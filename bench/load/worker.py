@@ -170,13 +170,13 @@ class _Worker:
         """Each session when the one before has ended and a pause has passed; users start one after
         the other."""
         sleep_until(self._client.due_s(user * loop.stagger_s))
-        until_s = self._client.due_s(loop.until_s)
+        until_s = min(self._client.due_s(loop.until_s), self._client.end_s)
         for request in self._shares.of(user):
             due_s = time.monotonic() + request.scheduled_s / self._payload.time_scale
             if due_s >= until_s:
                 return
             sleep_until(due_s)
-            self._client.play(request, None)
+            self._client.play(request, due_s)
 
     def _halt_at(self, at_s: float) -> None:
         sleep_until(at_s)

@@ -102,8 +102,8 @@ class Graphs(Quiet):
             self._served.run_step(size, size)
             with _cuda.use_mem_pool(pool):
                 self._served.run_step(size, size)
-        except torch.OutOfMemoryError:
-            self._room.refuse(0)
+        except torch.OutOfMemoryError as error:
+            self._room.refuse(getattr(error, "needed_bytes", 0), str(error))
             return None
         if not self._room.allows(_reserved_bytes(pool)):
             self._room.refuse(_reserved_bytes(pool))

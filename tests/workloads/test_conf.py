@@ -25,7 +25,7 @@ KINDS = sorted(path.stem for path in (GROUP / "kinds").glob("*.yaml"))
 
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
-    line = '{{"timestamp": {}, "input_length": 9, "output_length": 2}}\n'
+    line = '{{"timestamp": {}, "input_length": 9, "output_length": 2, "hash_ids": []}}\n'
     path = tmp_path / "t.jsonl"
     path.write_text("".join(line.format(ms) for ms in range(0, 20_000, 100)))
     return str(path)
@@ -66,7 +66,9 @@ def test_every_option_is_known_here() -> None:
 def test_every_option_and_every_arrival_process_run(
     option: str, arrivals: str | None, trace: str
 ) -> None:
-    overrides = [f"+workload={option}", "workload.rate_rps=5"]
+    overrides = [f"+workload={option}"]
+    if arrivals != "closed_loop":
+        overrides.append("workload.rate_rps=5")
     if option == "trace":
         overrides.append(f"workload.path={trace}")
     if arrivals:

@@ -144,7 +144,7 @@ def test_nothing_draws_from_or_seeds_global_randomness() -> None:
 
 
 def test_a_traces_arrivals_carry_generated_lengths_to_the_traces_end(tmp_path: Path) -> None:
-    line = '{{"timestamp": {}, "input_length": 1, "output_length": 1}}\n'
+    line = '{{"timestamp": {}, "input_length": 1, "output_length": 1, "hash_ids": []}}\n'
     path = tmp_path / "t.jsonl"
     path.write_text("".join(line.format(ms) for ms in (0, 100, 2000)))
     arrivals = TraceArrivals(path=str(path))

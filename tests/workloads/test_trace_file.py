@@ -62,7 +62,7 @@ def test_blank_lines_are_skipped_and_still_counted(tmp_path: Path) -> None:
 
 
 def test_limit_and_duration_choose_in_the_traces_own_time(tmp_path: Path) -> None:
-    line = '{{"timestamp": {}, "input_length": 1, "output_length": 1}}\n'
+    line = '{{"timestamp": {}, "input_length": 1, "output_length": 1, "hash_ids": []}}\n'
     path = write(tmp_path, "".join(line.format(ms) for ms in (7000, 7500, 8000, 9000)))
 
     def times_ms(**chosen: object) -> list[int]:
@@ -96,7 +96,10 @@ def test_bytes_that_are_not_text_are_shown_not_crashed_on(tmp_path: Path) -> Non
 def test_time_that_goes_back_is_refused_with_its_line(tmp_path: Path) -> None:
     path = write(tmp_path, "\n".join([HEADER, FIRST_LINES[2], FIRST_LINES[1]]))
     message = refusal(path)
-    assert "line 3: its time is 4.314579 s before that of the request above it" in message
+    assert (
+        "line 3, column TIMESTAMP: its time is 4.314579 s before that of the request above it"
+        in message
+    )
     assert "sort the file" in message
 
 
@@ -155,7 +158,7 @@ def test_failed_requests_are_counted_whether_kept_or_dropped(tmp_path: Path) -> 
 
 def test_a_file_of_failed_requests_alone_says_so(tmp_path: Path) -> None:
     path = write(tmp_path, BURSTGPT.rsplit("\n", 2)[0])
-    assert "no requests; all 1 failed: keep them, or" in refusal(path)
+    assert "no requests; all 1 failed: set failed_requests=keep, or" in refusal(path)
 
 
 def test_facts_say_what_was_read(tmp_path: Path) -> None:
@@ -170,6 +173,7 @@ def test_facts_say_what_was_read(tmp_path: Path) -> None:
         "first_skipped_row": None,
         "failed_requests": 0,
         "failed_requests_are": "dropped",
+        "silent_conversations": 0,
         "tokens": "recorded",
         "shares_prefixes": False,
         "span_s": 4.314579,

@@ -81,6 +81,8 @@ class Tally:
     skipped: int = 0
     first_skipped: str | None = None
     failed: int = 0
+    silent: int = 0
+    """Conversations without a prompt or an answer, which are no requests."""
 
     def bad(self, error: MalformedLineError) -> None:
         """A row cannot be read: counts it, or raises the error."""
@@ -104,8 +106,8 @@ class TraceFormat(Protocol):
         ...
 
     @property
-    def has_times(self) -> bool:
-        """Whether its rows have times of arrival."""
+    def time(self) -> str | None:
+        """The column of the times of arrival, None where its rows have none."""
         ...
 
     @property

@@ -35,7 +35,7 @@ def why_none(met: Tally) -> str:
             f"{met.skipped:,} of {met.rows:,} rows cannot be read, the first: {met.first_skipped}"
         )
     if met.failed:
-        return f"all {met.failed:,} failed: keep them, or give another file"
+        return f"all {met.failed:,} failed: set failed_requests=keep, or give another file"
     return "give one that has some"
 
 

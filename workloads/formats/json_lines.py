@@ -44,10 +44,6 @@ class JsonFormat(NamedTuple):
     estimates_tokens: bool = False
 
     @property
-    def has_times(self) -> bool:
-        return self.time is not None
-
-    @property
     def expects(self) -> str:
         times = [] if self.time is None else [self.time]
         names = [*self.keys, *times, " or ".join(self.prompt), " or ".join(self.output)]

@@ -12,6 +12,9 @@ from workloads.formats.base import MalformedLineError
 from workloads.formats.opening import open_text
 
 _PIECE_CHARACTERS = 1 << 20
+_ITEM_CHARACTERS = 1 << 24
+_LONGEST_WORD = 32
+"""Characters of what is not understood before it is whole: `false`, an escape, a number's sign."""
 _SPACE = re.compile(r"\s*")
 
 
@@ -23,14 +26,13 @@ def list_items(path: Path) -> Iterator[tuple[int, Any]]:
     with open_text(path) as file:
         text = _Text(file)
         text.expect("[", "is not the start of a JSON list")
-        if text.peek() == "]":
-            return
-        while True:
-            text.peek()
+        while text.peek() != "]":
             yield text.line, text.decode()
-            if text.peek() == "]":
-                return
-            text.expect(",", "is neither a comma nor the end of the list")
+            if text.peek() != "]":
+                text.expect(",", "is neither a comma nor the end of the list")
+                text.expect_item()
+        text.expect("]", "")
+        text.expect("", "comes after the end of the list")
 
 
 class _Text:
@@ -54,7 +56,12 @@ class _Text:
     def expect(self, character: str, problem: str) -> None:
         if self.peek() != character:
             raise self._error(problem)
-        self._move(self._at + 1)
+        self._move(self._at + len(character))
+
+    def expect_item(self) -> None:
+        """Raises MalformedLineError where the list ends."""
+        if self.peek() == "]":
+            raise self._error("ends the list after a comma")
 
     def decode(self) -> Any:
         """The JSON value here; reads on, twice as much each time, until it is whole."""
@@ -62,13 +69,24 @@ class _Text:
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._buffer, self._at)
-            except (ValueError, RecursionError):
+            except json.JSONDecodeError as error:
+                if not self._may_go_on(error):
+                    raise self._error(f"is not JSON ({error.msg})") from None
                 if not self._more(piece):
                     raise self._error("does not start a whole JSON value") from None
                 piece *= 2
+            except (ValueError, RecursionError) as error:
+                raise self._error(f"is not JSON ({error})") from None
             else:
                 self._move(end)
                 return value
+
+    def _may_go_on(self, error: json.JSONDecodeError) -> bool:
+        """Whether what is wrong with the value may be that the rest of it is still to be read."""
+        if len(self._buffer) - self._at > _ITEM_CHARACTERS:
+            raise self._error(f"is longer than {_ITEM_CHARACTERS >> 20} MiB, which no request is")
+        in_text = error.msg.startswith("Unterminated string")
+        return in_text or error.pos > len(self._buffer) - _LONGEST_WORD
 
     def _more(self, characters: int) -> bool:
         piece = self._file.read(characters)

@@ -2,7 +2,8 @@
 
 Source: kvcache-ai/Mooncake, `FAST25-release/traces/*.jsonl` (Qin et al., Mooncake, FAST 2025): one
 JSON object a line, times in milliseconds. Requests share what their `hash_ids` share: one id for
-each block of 512 prompt tokens, the last block partial.
+each block of 512 prompt tokens, the last block partial. Without such ids nothing says that a file's
+times are milliseconds: it needs `format=mooncake`.
 """
 
 from __future__ import annotations
@@ -18,5 +19,6 @@ MOONCAKE = JsonFormat(
     output=("output_length",),
     ids="hash_ids",
     block_tokens=512,
+    keys=("hash_ids",),
     no_keys=("chat_id",),
 )

@@ -15,9 +15,9 @@ from workloads.base import WorkloadError
 from workloads.formats.base import Line, MalformedLineError
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_FIRST_LINE_CHARACTERS = 1 << 20
+FIRST_LINE_CHARACTERS = 1 << 20
 _BLOCK_CHARACTERS = 1 << 16
-_LINE_CHARACTERS = 1 << 26
+_LINE_CHARACTERS = 1 << 24
 
 
 def compression(path: Path) -> str | None:
@@ -62,7 +62,7 @@ def text_blocks(path: Path, after: int) -> Iterator[Line]:
 def first_line(path: Path) -> str:
     """The first line that is not blank, from the text's first MiB; an empty file is an error."""
     with reading(path), open_text(path) as file:
-        start = file.read(_FIRST_LINE_CHARACTERS).strip()
+        start = file.read(FIRST_LINE_CHARACTERS).strip()
     if not start:
         raise WorkloadError(f"{path}: the file is empty; give one that has requests.")
     return start.split("\n", 1)[0].rstrip()
@@ -82,6 +82,6 @@ def reading(path: Path) -> Iterator[None]:
 
 def _checked(number: int, line: str) -> str:
     if len(line) >= _LINE_CHARACTERS:
-        problem = f"is longer than {_LINE_CHARACTERS >> 20} MiB; is this a trace?"
+        problem = f"is longer than {_LINE_CHARACTERS >> 20} MiB, which no request is"
         raise MalformedLineError(number, None, line, problem)
     return line

@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 
 from workloads.base import Client, Leave, Segment, Source, WorkloadError
 from workloads.formats.base import MalformedLineError, Tally, TraceRow, rows_of, token_count
+from workloads.settings import MAX_DURATION_S, MAX_TOKENS
+from workloads.survivors.base import MAX_BRANCHES
 
 SEGMENT = pa.struct([("source", pa.string()), ("id", pa.int64()), ("tokens", pa.int64())])
 LEAVE = pa.struct([("kind", pa.string()), ("after_s", pa.float64()), ("after_tokens", pa.int64())])
@@ -39,6 +41,7 @@ _OPTIONAL = {
 _TRY = "attempt"  # of a load run: only the first, 0, is a request of its own
 _SOURCES = {source.value: source for source in Source}
 _BATCH_ROWS = 4096
+_MOST = 2**62
 
 
 class RunFormat:
@@ -52,7 +55,7 @@ class RunFormat:
 
     name = "fragbench"
     expects = "the folder of a run, or a Parquet file of its requests"
-    has_times = True
+    time = "scheduled_s"
     estimates_tokens = False
 
     def recognises(self, first_line: str) -> bool:
@@ -147,16 +150,36 @@ def _row(number: int, record: dict[str, Any]) -> TraceRow:
         prefix=tuple(_segment(number, segment) for segment in record.get("prefix") or ()),
         kind=record.get("kind") or "",
         cache_salt=record.get("cache_salt") or "",
-        branches=record.get("branches") or 1,
-        request_id=record["request_id"],
+        branches=_within(number, record, "branches", 1, MAX_BRANCHES) or 1,
+        request_id=_within(number, record, "request_id", 0, _MOST),
         client=Client(
-            Leave(**record["leave"]) if record.get("leave") else None, record.get("tokens_per_s")
+            _leave(number, record.get("leave")),
+            _within(number, record, "tokens_per_s", 1e-3, 1e6),
         ),
     )
 
 
-def _segment(number: int, segment: dict[str, Any]) -> Segment:
-    source, tokens = _SOURCES.get(segment["source"]), segment["tokens"]
-    if source is None or segment["id"] < 0:
+def _within(number: int, record: dict[str, Any], column: str, least: float, most: float) -> Any:
+    """The column's number, None where there is none. Raises MalformedLineError."""
+    value = record.get(column)
+    if value is not None and not least <= value <= most:  # NaN is in no range
+        problem = f"is not a number from {least:g} to {most:,.12g}"
+        raise MalformedLineError(number, column, value, problem)
+    return value
+
+
+def _leave(number: int, leave: dict[str, Any] | None) -> Leave | None:
+    if leave is None:
+        return None
+    if not leave["kind"]:
+        raise MalformedLineError(number, "leave", leave, "does not say how a client left")
+    _within(number, leave, "after_s", 0, MAX_DURATION_S)
+    _within(number, leave, "after_tokens", 1, MAX_TOKENS)
+    return Leave(**leave)
+
+
+def _segment(number: int, segment: dict[str, Any] | None) -> Segment:
+    source = _SOURCES.get(segment["source"]) if segment else None
+    if segment is None or source is None or segment["id"] is None or segment["id"] < 0:
         raise MalformedLineError(number, "prefix", segment, "is not a segment of a prompt")
-    return Segment(source, segment["id"], token_count(number, "prefix", tokens))
+    return Segment(source, segment["id"], token_count(number, "prefix", segment["tokens"]))

@@ -12,7 +12,7 @@ from workloads.formats.burstgpt import BURSTGPT
 from workloads.formats.lengths import CSV, JSONL
 from workloads.formats.llmservingsim import LLMSERVINGSIM
 from workloads.formats.mooncake import MOONCAKE
-from workloads.formats.opening import first_line
+from workloads.formats.opening import FIRST_LINE_CHARACTERS, first_line
 from workloads.formats.own_run import RunFormat
 from workloads.formats.splitwise import SPLITWISE
 from workloads.formats.texts import ShareGptFormat, VllmFormat
@@ -67,6 +67,10 @@ def recognise(line: str) -> list[TraceFormat]:
 
 
 def _unknown(setting: str, path: Path, line: str) -> str:
+    if "\0" in line or "\\x" in line[:60]:
+        return f"{path}: it is neither text in UTF-8 nor packed by gzip or zstd; convert the file."
+    if len(line) >= FIRST_LINE_CHARACTERS:
+        return f"{path}: its first line is too long to tell the format by; name it with {setting}."
     like_it = (*_OF_JSON, JSONL) if line[0] in "{[" else (*_OF_TABLES, CSV)
     known = "; ".join(f"{each.name}: {each.expects}" for each in like_it)
     return (

@@ -44,10 +44,6 @@ class TableFormat(NamedTuple):
     estimates_tokens: bool = False
 
     @property
-    def has_times(self) -> bool:
-        return self.time is not None
-
-    @property
     def expects(self) -> str:
         return f"a header with {', '.join(' or '.join(names) for names in self.wanted())}"
 
@@ -99,12 +95,13 @@ class _Table:
         *times, prompt_at, output_at = self._groups
         clock, tally = self._kind.clock, self._tally
         refused_output = None if self._kind.zero_is_failed else 0
+        lines: list[str] = []
         for number, fields in enumerate(found, first):
             time_ns = clock(fields[times[0]]) if times else 0
             prompt_tokens, output_tokens = int(fields[prompt_at]), int(fields[output_at])
             if time_ns is None or not prompt_tokens or output_tokens == refused_output:
-                line = text.split("\n")[number - first]
-                yield from rows_of([(number, line)], self._row, tally)
+                lines = lines or text.split("\n")
+                yield from rows_of([(number, lines[number - first])], self._row, tally)
                 continue
             tally.rows += 1
             if output_tokens or self._keeps_failed():
@@ -113,12 +110,12 @@ class _Table:
     def _row(self, number: int, line: str) -> TraceRow | None:
         """A line's request, None for one that failed and is not kept."""
         time_ns, prompt, output = self._values(number, line)
+        prompt_tokens = token_count(number, self._columns[-2], whole(prompt))
         output_tokens = whole(output)
         if output_tokens == 0 and self._kind.zero_is_failed:
             if not self._keeps_failed():
                 return None
             output_tokens = 1
-        prompt_tokens = token_count(number, self._columns[-2], whole(prompt))
         output_tokens = token_count(number, self._columns[-1], output_tokens)
         return TraceRow(number, time_ns, prompt_tokens, output_tokens)
 

@@ -38,7 +38,7 @@ class ShareGptFormat:
 
     name = "sharegpt"
     expects = "a JSON list, or a JSON object a line, of conversations"
-    has_times = False
+    time = None
     estimates_tokens = True
 
     def recognises(self, first_line: str) -> bool:
@@ -49,8 +49,8 @@ class ShareGptFormat:
 
     def rows(self, path: Path, tally: Tally) -> Iterator[TraceRow]:
         if first_line(path).startswith("["):
-            return rows_of(list_items(path), _conversation, tally)
-        return rows_of(numbered_lines(path), _conversation_line, tally)
+            return rows_of(list_items(path), partial(_conversation, tally), tally)
+        return rows_of(numbered_lines(path), partial(_conversation_line, tally), tally)
 
 
 class VllmFormat:
@@ -58,7 +58,7 @@ class VllmFormat:
 
     name = "vllm"
     expects = "a JSON object with prompt"
-    has_times = False
+    time = None
     estimates_tokens = True
 
     def recognises(self, first_line: str) -> bool:
@@ -69,11 +69,11 @@ class VllmFormat:
         return rows_of(numbered_lines(path), partial(_prompt, tally), tally)
 
 
-def _conversation_line(number: int, line: str) -> TraceRow | None:
-    return _conversation(number, checked_object(number, line))
+def _conversation_line(tally: Tally, number: int, line: str) -> TraceRow | None:
+    return _conversation(tally, number, checked_object(number, line))
 
 
-def _conversation(number: int, item: Any) -> TraceRow | None:
+def _conversation(tally: Tally, number: int, item: Any) -> TraceRow | None:
     record = item if isinstance(item, dict) else {}
     messages = next((record[key] for key in _CONVERSATION if key in record), None)
     if not isinstance(messages, list):
@@ -81,7 +81,10 @@ def _conversation(number: int, item: Any) -> TraceRow | None:
     prompt, output = (
         _estimate(number, "value", _text(message)) for message in (messages + [_SILENCE] * 2)[:2]
     )
-    return TraceRow(number, 0, prompt, output) if prompt and output else None
+    if not (prompt and output):
+        tally.silent += 1
+        return None
+    return TraceRow(number, 0, prompt, output)
 
 
 def _text(message: Any) -> Any:

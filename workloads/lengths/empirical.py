@@ -73,6 +73,7 @@ class PairsFromFile:
             "skipped_rows": self._met.skipped,
             "first_skipped_row": self._met.first_skipped,
             "failed_requests": self._met.failed,
+            "silent_conversations": self._met.silent,
             "failed_requests_are": "kept" if self._met.keep_failed else "dropped",
             "outside_limits": self.left_out,
             "tokens": "estimated" if self._format.estimates_tokens else "recorded",
@@ -94,4 +95,4 @@ class PairsFromFile:
 def _limit(setting: str, value: int | None) -> int:
     if value is None:
         return 2 * MAX_TOKENS
-    return count(setting, value, 2, MAX_TOKENS, "tokens", "leave it null for no limit")
+    return count(setting, value, 1, MAX_TOKENS, "tokens", "leave it null for no limit")

@@ -87,10 +87,14 @@ class _PowerSums:
         return n
 
     def _first_above_table(self, sums: Floats) -> Tokens:
-        # A sum is smaller than the integral, by less than its last term: n is right or one short.
+        # The integral alone is inverted, then with the correction where that fell: n is right but
+        # for roundings, one at most.
         rest = sums - self._table[-1]
-        first = math.ceil(self._start)
-        n = np.clip(np.rint(self._inverse(rest)), first, self._most).astype(np.int64)
+        first, end = math.ceil(self._start), self._most + 0.5
+        about = np.minimum(self._inverse(rest), end)
+        n = np.rint(self._inverse(rest - self._correction(about)))
+        n = np.clip(n, first, self._most).astype(np.int64)
+        n -= (n > first) & (self.upto(n - 1) > sums)
         n += (n < self._most) & (self.upto(n) <= sums)
         return n
 

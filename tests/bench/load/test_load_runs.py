@@ -58,7 +58,7 @@ def start() -> Iterator[Start]:
 
 
 def write_trace(path: Path, count: int, every_ms: int, output: int) -> str:
-    line = '{{"timestamp": {}, "input_length": 30, "output_length": {}}}\n'
+    line = '{{"timestamp": {}, "input_length": 30, "output_length": {}, "hash_ids": []}}\n'
     path.write_text("".join(line.format(number * every_ms, output) for number in range(count)))
     return f"workload.path={path}"
 

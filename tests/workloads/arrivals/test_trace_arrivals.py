@@ -12,7 +12,7 @@ RNG = np.random.default_rng(0)
 
 
 def write_trace(folder: Path, timestamps_ms: list[int]) -> str:
-    line = '{{"timestamp": {}, "input_length": 5, "output_length": 2}}\n'
+    line = '{{"timestamp": {}, "input_length": 5, "output_length": 2, "hash_ids": []}}\n'
     path = folder / "small.jsonl"
     path.write_text("".join(line.format(ms) for ms in timestamps_ms))
     return str(path)

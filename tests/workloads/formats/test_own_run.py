@@ -87,10 +87,40 @@ def test_a_run_without_requests_has_none(tmp_path: Path) -> None:
 SEGMENT = {"source": "shared", "id": 4, "tokens": 9}
 
 
-@pytest.mark.parametrize("wrong", [{"source": "x"}, {"id": -1}, {"tokens": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"source": "x"}, {"id": -1}, {"tokens": 0}, {"id": None}, {"tokens": None}]
+)
 def test_a_wrong_segment_is_named(tmp_path: Path, wrong: dict[str, Any]) -> None:
     folder = write(tmp_path / "r", FIRST, SECOND | {"prefix": [SEGMENT, SEGMENT | wrong]})
     with pytest.raises(WorkloadError, match="line 2, column prefix: "):
+        read(folder)
+
+
+def test_a_segment_that_is_none_is_named(tmp_path: Path) -> None:
+    folder = write(tmp_path / "r", FIRST, SECOND | {"prefix": [SEGMENT, None]})
+    with pytest.raises(WorkloadError, match="line 2, column prefix: None is not a segment"):
+        read(folder)
+
+
+LEAVING = {"kind": "after_s", "after_s": 1.0, "after_tokens": None}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "column"),
+    [
+        ({"branches": -3}, "branches"),
+        ({"branches": 10**9}, "branches"),
+        ({"request_id": -1}, "request_id"),
+        ({"tokens_per_s": 0.0}, "tokens_per_s"),
+        ({"tokens_per_s": float("nan")}, "tokens_per_s"),
+        ({"leave": LEAVING | {"after_s": -4.0}}, "after_s"),
+        ({"leave": LEAVING | {"after_tokens": 0}}, "after_tokens"),
+        ({"leave": LEAVING | {"kind": None}}, "leave"),
+    ],
+)
+def test_what_no_run_records_is_named(tmp_path: Path, wrong: dict[str, Any], column: str) -> None:
+    folder = write(tmp_path / "r", SECOND | wrong)
+    with pytest.raises(WorkloadError, match=f"line 1, column {column}: "):
         read(folder)
 
 

@@ -38,7 +38,7 @@ def test_names_and_what_is_expected_are_said_of_every_format() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["PAR", "a,b", "{}", "5", '{"timestamp": 0}', '"', "{" + "[" * 9999, "\x00"]
+    "line", ["PAR", "a,b", "{}", "5", '{"timestamp": 0}', '"', "{" + "[" * 9999]
 )
 def test_anything_else_is_not_recognised(tmp_path: Path, line: str) -> None:
     assert recognise(line) == []
@@ -46,6 +46,31 @@ def test_anything_else_is_not_recognised(tmp_path: Path, line: str) -> None:
     path.write_text(line)
     with pytest.raises(WorkloadError, match=r"trace: the format is not known from its first line"):
         choose("workload.format", "auto", path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x00\x01", "neither text in UTF-8 nor packed by gzip or zstd; convert the file"),
+        (b"BZh91AY&SY\xff\xfe", "neither text in UTF-8"),
+        (b'{"prompt": "' + b"a" * (1 << 20), "too long to tell the format by; name it with w"),
+    ],
+)
+def test_a_file_that_no_line_can_tell_is_said_to_be_one(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "trace"
+    path.write_bytes(content)
+    with pytest.raises(WorkloadError, match=message):
+        choose("workload.format", "auto", path)
+
+
+def test_milliseconds_are_not_guessed(tmp_path: Path) -> None:
+    """Mooncake's keys without its ids may be of any unit."""
+    path = tmp_path / "trace"
+    path.write_text('{"timestamp": 60.0, "input_length": 100, "output_length": 10}')
+    assert not choose("workload.format", "auto", path).time
+    assert choose("workload.format", "mooncake", path).time == "timestamp"
 
 
 def test_a_line_of_two_formats_asks_which(tmp_path: Path) -> None:

@@ -86,6 +86,42 @@ def test_a_bad_conversation_is_skipped_but_not_a_broken_list(read: Read) -> None
     assert (tally.rows, tally.skipped) == (4, 2)
     with pytest.raises(MalformedLineError, match="does not start a whole JSON value"):
         read(text[:-9], tally=tally)
+    with pytest.raises(MalformedLineError, match="is not JSON"):
+        read(text.replace("4", "four"), tally=tally)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("[{}] x", "comes after the end of the list"), ("[{}]\n[{}]", "line 2: .* comes after"),
+     ("[{},]", "ends the list after a comma")],
+)  # fmt: skip
+def test_a_list_ends_where_the_file_does(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(MalformedLineError, match=message):
+        list(json_list.list_items(path))
+
+
+def test_a_broken_item_is_not_read_to_the_end_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused within the piece that it is in, a text without end at the most an item has."""
+    monkeypatch.setattr(json_list, "_PIECE_CHARACTERS", 1000)
+    monkeypatch.setattr(json_list, "_ITEM_CHARACTERS", 1 << 20)
+    path = tmp_path / "list.json"
+    with path.open("w", encoding="utf-8") as file:
+        file.write('[{"a": nope},' + '{"b": 1},\n' * 1000)
+        with pytest.raises(MalformedLineError, match=r"is not JSON \(Expecting value\)"):
+            list(json_list.list_items(path))
+    path.write_text('[{"a": "' + "b" * (3 << 20), encoding="utf-8")
+    with pytest.raises(MalformedLineError, match="is longer than 1 MiB, which no request is"):
+        list(json_list.list_items(path))
+
+
+def test_conversations_that_are_no_requests_are_counted(read: Read) -> None:
+    tally = Tally()
+    assert len(read(json.dumps([TALK, {"conversations": []}]), tally=tally)) == 1
+    assert (tally.rows, tally.silent, tally.skipped) == (2, 1, 0)
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 7, 1000])

@@ -97,7 +97,7 @@ def test_a_traces_lengths_are_its_own(public_trace: Callable[[str], Path]) -> No
             r"pairs\.format is 'xml'; it must be one of auto, azure, .*, jsonl; auto",
         ),
         ({"min_tokens": 0}, "min_tokens of length pairs is 0"),
-        ({"max_prompt_tokens": 1}, "max_prompt_tokens of length pairs is 1"),
+        ({"max_prompt_tokens": 0}, "max_prompt_tokens of length pairs is 0"),
         ({"max_total_tokens": "2048"}, "max_total_tokens of length pairs is '2048'"),
         (
             {"min_tokens": 50},

@@ -99,6 +99,19 @@ class Hold(NamedTuple):
     cached_tokens: int = 0
 
 
+class Refusal(NamedTuple):
+    """A reserve or an extend that was refused: bytes wanted on top of all that is held, whether
+    each buffer of them has to be in one piece (else any free memory would do), and what PyTorch
+    said, where it was asked."""
+
+    nbytes: int
+    in_one_piece: bool
+    error: str | None = None
+
+
+NOT_REFUSED = Refusal(0, in_one_piece=False)
+
+
 class NewTokens(NamedTuple):
     """What a step computes for a branch: tokens from `start` up to `stop`, which attend to all
     that come before them and to themselves. There is room for them."""
@@ -143,6 +156,9 @@ class Backend(Protocol):
     what it asks of PyTorch's caching allocator, which only a fresh process can be given.
     `evicted_blocks` counts cached blocks that were given to others. With `holds_all_branches` a
     sequence's memory is of all its branches from the start, else of those that there are.
+    With `pooled` the strategy took all of its memory at the start, so that what sequences give back
+    serves other sequences and nobody else. `refusal` is of the last reserve or extend that was
+    refused.
     """
 
     name: str
@@ -153,6 +169,8 @@ class Backend(Protocol):
     alloc_conf: str
     block_tokens: int | None
     evicted_blocks: int
+    pooled: bool
+    refusal: Refusal
 
     @property
     def moves(self) -> int:

@@ -17,12 +17,14 @@ from backends.arenas.buddy import BuddyArena
 from backends.arenas.caching import CachingArena
 from backends.arenas.host import HostArena
 from backends.base import (
+    NOT_REFUSED,
     BackendError,
     Demand,
     Hold,
     KvLayout,
     NewTokens,
     NoPrefixCache,
+    Refusal,
     StepAttention,
     Usage,
 )
@@ -79,6 +81,8 @@ class ContiguousBuffers(NoPrefixCache):
         self.name = name
         self.alloc_conf = alloc_conf
         self._arena_name = one_of("backend.arena", arena, ("torch", "buddy"))
+        self.pooled = arena == "buddy"
+        self.refusal = NOT_REFUSED
         self._per_layer = one_of("backend.layout", layout, ("layer", "sequence")) == "layer"
         self._held: dict[int, _Held] = {}
         self.moves = 0
@@ -119,6 +123,8 @@ class ContiguousBuffers(NoPrefixCache):
             buffers = self._arena.allocate(self._sizes(slots))
             if buffers is None:
                 self._release(taken)
+                wanted = branches * sum(self._sizes(slots))
+                self.refusal = Refusal(wanted, in_one_piece=True, error=self._arena.error)
                 return None
             taken.append(buffers)
         return taken

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from backends.base import (
+    NOT_REFUSED,
     BackendError,
     Demand,
     Hold,
     KvLayout,
     NewTokens,
     NoPrefixCache,
+    Refusal,
     StepAttention,
     Usage,
 )
@@ -38,6 +40,7 @@ class Paged(NoPrefixCache):
     prefill: ClassVar[Literal["whole", "chunked"]] = "chunked"
     activation_buckets: ClassVar[bool] = False
     holds_all_branches: ClassVar[bool] = False
+    pooled = True
     moves = 0
 
     def __init__(
@@ -58,6 +61,7 @@ class Paged(NoPrefixCache):
         self._watermark = watermark
         self._held: dict[int, _Held] = {}
         self._entries = 0  # of all tables
+        self.refusal = NOT_REFUSED
 
     def start(self, layout: KvLayout) -> None:
         self._layout = layout
@@ -107,10 +111,16 @@ class Paged(NoPrefixCache):
         return self._blocks_in_all(demand.final_tokens, demand) <= self._pool.num_usable_blocks
 
     def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
-        if self._blocks_in_all(room, demand) > self._pool.num_free_blocks - self._spare_blocks:
+        wanted = self._blocks_in_all(room, demand)
+        if wanted > self._pool.num_free_blocks - self._spare_blocks:
+            self._refuse(wanted)
             return None
         table = self._pool.take(self._blocks(tokens))
         return self._hold(sequence, table, tokens)
+
+    def _refuse(self, blocks: int) -> None:
+        """Notes that so many blocks were wanted and not there."""
+        self.refusal = Refusal(blocks * self._block_bytes, in_one_piece=False)
 
     @property
     def _spare_blocks(self) -> int:
@@ -135,10 +145,12 @@ class Paged(NoPrefixCache):
             tables = change.tables
         count = max(self._blocks(tokens), len(tables[0]))
         partial = held.tokens // self.block_tokens if held.tokens % self.block_tokens else None
-        if self._new_blocks(tables, count, partial) > self._pool.num_free_blocks:
+        wanted = self._new_blocks(tables, count, partial)
+        if wanted > self._pool.num_free_blocks:
             if change is not None:
                 self._pool.share(change.dropped)
                 self._pool.give_back(change.added)
+            self._refuse(wanted)
             return None
         self._entries += len(tables) * count - held.entries
         copied = 0

@@ -59,8 +59,10 @@ class PagedPrefix(Paged):
 
     def reserve(self, sequence: int, tokens: int, room: int, demand: Demand) -> Hold | None:
         found, chain = self._find(demand, room), self._chain(demand)
-        free = self._prefixes.num_free_blocks - self._prefixes.num_unheld(found)
-        if self._blocks_in_all(room, demand) - len(found) > free - self._spare_blocks:
+        held = len(found) - self._prefixes.num_unheld(found)
+        wanted = self._blocks_in_all(room, demand) - held
+        if wanted > self._prefixes.num_free_blocks - self._spare_blocks:
+            self._refuse(wanted)
             return None
         self._prefixes.share(found)
         table = found + self._prefixes.take(self._blocks(tokens) - len(found))

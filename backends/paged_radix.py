@@ -81,8 +81,10 @@ class PagedRadix(Paged):
         node, common = self._match(room, demand)
         cached, source = self._found(node, common, room)
         shared = self._radix.tree.full_blocks(node, common)
-        free = self._radix.num_free_blocks - sum(not self._radix.is_held(b) for b in shared)
-        if self._blocks_in_all(room, demand) - len(shared) > free - self._spare_blocks:
+        held = sum(self._radix.is_held(block_id) for block_id in shared)
+        wanted = self._blocks_in_all(room, demand) - held
+        if wanted > self._radix.num_free_blocks - self._spare_blocks:
+            self._refuse(wanted)
             return None
         self._radix.share(shared)
         shared_tokens = len(shared) * self.block_tokens

@@ -22,6 +22,7 @@ import torch
 from backends.arenas.host_pages import HostPages
 from backends.arenas.ranges import PAGE_BYTES, Pages, Range, Ranges
 from backends.base import (
+    NOT_REFUSED,
     BackendError,
     Demand,
     DeviceName,
@@ -29,6 +30,7 @@ from backends.base import (
     KvLayout,
     NewTokens,
     NoPrefixCache,
+    Refusal,
     StepAttention,
     Usage,
 )
@@ -56,6 +58,7 @@ class Vmm(NoPrefixCache):
     activation_buckets: ClassVar[bool] = False
     holds_all_branches: ClassVar[bool] = False
     block_tokens: int | None = None
+    pooled = True
     moves = 0
     """Device memory is taken at the start; mapping only lets its pages change hands, and PyTorch's
     allocator never sees them."""
@@ -74,6 +77,7 @@ class Vmm(NoPrefixCache):
         self._reuses = one_of("backend.reclaim", reclaim, ("reuse", "unmap")) == "reuse"
         self._held: dict[int, _Held] = {}
         self._slots = 0  # of all sequences
+        self.refusal = NOT_REFUSED
 
     def start(self, layout: KvLayout) -> None:
         self._layout = layout
@@ -110,10 +114,12 @@ class Vmm(NoPrefixCache):
         """A range and its first pages. The other branches' come with the forks, but a sequence
         whose branches would not all find room now is not let in."""
         assert sequence not in self._held, f"sequence {sequence} already holds memory"
-        if demand.branches * self._rows(room) > self._ranges.free_rows:
-            return None
-        first = self._ranges.take(self._rows(room))
+        wanted = demand.branches * self._rows(room)
+        first = None
+        if wanted <= self._ranges.free_rows:
+            first = self._ranges.take(self._rows(room))
         if first is None:
+            self._refuse(wanted)
             return None
         held = self._held[sequence] = _Held([first])
         return self._grow(held, tokens)
@@ -132,8 +138,16 @@ class Vmm(NoPrefixCache):
         return self._grow(held, tokens)
 
     def _has_room(self, held: _Held, tokens: int, branches: int) -> bool:
-        need = branches * max(self._rows(tokens), held.rows)
-        return need <= len(held.ranges) * held.rows + self._ranges.free_rows
+        rows = branches * max(self._rows(tokens), held.rows)
+        wanted = rows - len(held.ranges) * held.rows
+        if wanted > self._ranges.free_rows:
+            self._refuse(wanted)
+        return wanted <= self._ranges.free_rows
+
+    def _refuse(self, rows: int) -> None:
+        """Notes that so many rows were wanted and not there."""
+        nbytes = rows * self._planes * PAGE_BYTES
+        self.refusal = Refusal(nbytes, in_one_piece=False)
 
     def _grow(self, held: _Held, tokens: int) -> Hold:
         """Pages for so many tokens in every branch, which must be free."""
@@ -154,8 +168,10 @@ class Vmm(NoPrefixCache):
             return None
         lost = [each for branch, each in enumerate(held.ranges) if branch not in parents]
         copies = len(parents) - len(set(parents))
-        more = self._take(copies - len(lost), max(self._rows(tokens), held.rows))
+        rows = max(self._rows(tokens), held.rows)
+        more = self._take(copies - len(lost), rows)
         if more is None:
+            self._refuse((copies - len(lost)) * rows)
             return None
         written_bytes = held.tokens * self._plane_token_bytes
         places = lost + more

@@ -33,7 +33,7 @@ MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed",
            "bench.sources.growing_kv", "bench.sources.lora", "bench.sources.speculative",
            "workloads.generated", "workloads.kinds.single", "workloads.kinds.sessions",
            "workloads.kinds.retrieval", "workloads.survivors.scores",
-           "workloads.trace")  # fmt: skip
+           "workloads.trace", "workloads.later")  # fmt: skip
 """Imported once, before runs are forked."""
 
 TARGETS = {"inprocess": "bench.run:run", "locust": "bench.load.driven:run"}
@@ -105,7 +105,7 @@ def run_cells(cells: list[Cell], console: Console, folder: Path, *, show: bool =
     written.
     """
     matrix = _Matrix(deque(), cells[0].config["jobs"], len(cells))
-    with _Interrupts() as interrupts:
+    with Interrupts() as interrupts:
         for kind in dict.fromkeys(cell.device for cell in cells):  # one launcher a device kind
             matrix.waiting.extend(cell for cell in cells if cell.device == kind)
             _run_kind(kind, matrix, interrupts, console)
@@ -145,7 +145,7 @@ def _unusable(folder: Path, why: str) -> SettingError:
     return SettingError(f"out={folder} cannot be made: {why}; choose another folder.")
 
 
-class _Interrupts:
+class Interrupts:
     """Counts requests to stop (Ctrl-C, SIGTERM). The first is only noted, so that no cell is lost
     halfway between two states; the second raises KeyboardInterrupt."""
 
@@ -153,7 +153,7 @@ class _Interrupts:
         self.count = 0
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> _Interrupts:
+    def __enter__(self) -> Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._note)
         return self
@@ -173,7 +173,7 @@ class _Interrupts:
             raise KeyboardInterrupt
 
 
-def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: _Interrupts, console: Console) -> None:
+def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: Interrupts, console: Console) -> None:
     """Runs the waiting cells, which are of one device kind, unless the user stops them."""
     stopping = False
     real_time = any(cell.config["driver"]["clock"] == "wall" for cell in matrix.waiting)
@@ -248,7 +248,7 @@ def _finish(matrix: _Matrix, event: Finished, logs: Path) -> Cell:
     else:
         cut_short = event.status in ("interrupted", "killed")
         cell.status = "incomplete" if cut_short else "failed"
-        cell.cause = _cause(event)
+        cell.cause = cause_of(event)
         if event.status != "user_error":
             _write_failure(cell)
     log = _log(cell, logs)
@@ -275,7 +275,8 @@ def _write_failure(cell: Cell) -> None:
     )
 
 
-def _cause(event: Finished) -> str:
+def cause_of(event: Finished) -> str:
+    """Why a run has no results of its own, in a sentence."""
     if event.status == "user_error":
         return event.cause or "a setting cannot be used"
     if event.signal:

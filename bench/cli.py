@@ -22,14 +22,23 @@ COMMANDS = {
     "run": Command("bench.experiment:run", "one experiment: group=option key=value ..."),
     "serve": Command("bench.serve.command:main", "an OpenAI-compatible server: port=8000 ..."),
     "matrix": Command("bench.experiment:matrix", "a sweep: backend=a,b workload=c,d ..."),
+    "soak": Command("bench.soak.command:main", "a run of hours, restarted: duration=6h ..."),
     "report": Command("bench.report.page:main", "result folders -> report.html, figures, tables"),
+    "incident": Command(
+        "bench.incidents.command:main", "why allocations failed, by layer: DIR owner.platform=..."
+    ),
     "figure": Command("bench.paper.command:main", "a published figure beside ours: fig2, fig13"),
     "kernels": Command("bench.kernels.command:main", "attention kernels on a GPU: batches=1,8 ..."),
     "gpu-check": Command("bench.gpu_check.command:main", "what only a GPU can show, in 8 minutes"),
     "workload": Command(
         "bench.traffic.command:main", "traffic before it runs, or fitted to a trace: NAME fit=FILE"
     ),
+    "plan": Command("bench.plan.command:main", "deployment questions answered before a run"),
     "load": Command("bench.load.command:main", "traffic against a running server: url=http://..."),
+    "replay": Command(
+        "bench.snapshots.command:main", "a memory snapshot under other allocator settings: SNAPSHOT"
+    ),
+    "exercise": Command("bench.exercise.command:main", "understand memory: a, b, c, d or e"),
     "exec": Command("bench.device.exec:main", "a PyTorch program on a virtual GPU: -- COMMAND"),
 }
 

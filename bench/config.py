@@ -23,6 +23,7 @@ from bench.model.shape import KV_DTYPES, WEIGHT_DTYPES, ModelShape, check_dtype
 from bench.serve.settings import ServeSettings, check_serve
 from bench.setting_checks import choice
 
+LEAST_TIMELINE_ROWS = 16
 DEVICES = ("auto", "virtual", "cuda", "cpu")
 UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
          "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
@@ -40,6 +41,7 @@ class EngineSettings:
     max_live_tokens: int | None = None
     admit_whole_prompt: bool = True
     on_oom: str = "queue"  # queue | fail
+    empty_cache: str = "never"  # never | between | step
     activation_buckets: bool | None = None
     temperature: float = 0.0  # of sampling, where tokens are computed
 
@@ -80,6 +82,8 @@ class Config:
     time_scale: float = 1.0
     stop_after_s: float | None = None
     sample_interval_s: float = 5.0
+    timeline_rows: int | None = None
+    flush_s: float = 4.0
     memory_snapshot: bool = False
     jobs: int | None = None
 
@@ -125,6 +129,12 @@ def check(config: Config) -> None:
         raise SettingError(f"seed={config.seed} is negative: give a whole number from 0 up.")
     _positive("time_scale", config.time_scale, "modelled seconds a second")
     _positive("sample_interval_s", config.sample_interval_s, "seconds")
+    _positive("flush_s", config.flush_s, "seconds")
+    if config.timeline_rows is not None and config.timeline_rows < LEAST_TIMELINE_ROWS:
+        raise SettingError(
+            f"timeline_rows={config.timeline_rows} is too few: give at least "
+            f"{LEAST_TIMELINE_ROWS}, or null to keep all."
+        )
     for name, value in (("stop_after_s", config.stop_after_s), ("jobs", config.jobs)):
         if value is not None:
             _positive(name, value, "seconds" if name.endswith("_s") else "runs at a time")
@@ -141,6 +151,16 @@ def check_run(config: Config, device: str) -> None:
         raise SettingError(
             f"sources=[{','.join(config.sources)}] need PyTorch's CUDA caching allocator, which "
             "device=cpu does not use: take device=virtual or device=cuda, or leave sources out."
+        )
+    if device == "cpu" and config.engine.empty_cache != "never":
+        raise SettingError(
+            f"engine.empty_cache={config.engine.empty_cache} is of PyTorch's CUDA caching "
+            "allocator, which device=cpu does not use: leave it at never, or take device=virtual "
+            "or device=cuda."
+        )
+    if config.workload.get("repeat") and config.stop_after_s is None:
+        raise SettingError(
+            "workload.repeat=true has no end: set stop_after_s, or use `fragbench soak duration=`."
         )
     if device != "virtual" and config.time_scale != 1:
         raise SettingError(
@@ -187,6 +207,7 @@ def _check_engine(engine: EngineSettings, max_model_len: int) -> None:
     if engine.prefill is not None:
         choice("engine.prefill", engine.prefill, ("whole", "chunked"))
     choice("engine.on_oom", engine.on_oom, ("queue", "fail"))
+    choice("engine.empty_cache", engine.empty_cache, ("never", "between", "step"))
     if not 0 <= engine.temperature < math.inf:
         raise SettingError(
             f"engine.temperature={engine.temperature} is out of range: give 0 for the likeliest "

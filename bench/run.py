@@ -5,7 +5,6 @@ Everything that a user can get wrong is found before the first file is written.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -14,11 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from backends.base import Backend, TokenIds
 from bench.config import Config, from_container
 from bench.costs.configured import resolve_costs
+from bench.device.allocator_start import start_allocator
 from bench.device.job import report_progress
 from bench.engine import wall_clock
 from bench.engine.device_memory import DeviceMemory
@@ -35,8 +33,11 @@ from bench.errors import SettingError
 from bench.labels import labels
 from bench.metrics import summary
 from bench.metrics.accounting import MemoryAccount
+from bench.metrics.checkpoint import write_checkpoint
+from bench.metrics.inter_token import BinnedGaps
 from bench.metrics.recorder import Recorder
 from bench.metrics.records import write_json
+from bench.metrics.status import Status
 from bench.model.sampling import Sampler
 from bench.plugins import make, make_all
 from bench.setting_files import write_config, write_environment
@@ -46,7 +47,6 @@ from bench.turns import count_turns, loop_name
 from workloads.base import Request, Workload
 
 PROGRESS_S = 0.25
-FLUSH_S = 4.0  # a killed run loses no more than this and a bit
 
 
 def run(payload: dict[str, Any]) -> None:
@@ -68,6 +68,8 @@ def run(payload: dict[str, Any]) -> None:
     requests = workload.requests(config.seed)
     buffer_tokens = config.serve.stream_buffer_tokens
     users = Users(listener.engine, requests, workload.closed_loop, buffer_tokens)
+    if payload.get("drains"):
+        listener.drain = users.leave
     if config.driver.clock == "virtual":
         listener.go(partial(drive, users=users, stop_after_s=config.stop_after_s))
     else:
@@ -81,6 +83,10 @@ class Run:
 
     expected: int | None = None
     """Requests that will be sent, None if not known: for whoever watches."""
+
+    drain: Callable[[float], None] | None = None
+    """What the first signal to stop does, where it does not end the run at once: sees to it that
+    nothing more comes."""
 
     def __init__(
         self,
@@ -100,7 +106,7 @@ class Run:
         sources = Sources(make_all(payload["config"]["sources"], "sources"))
         limits = resolve_limits(config, backend)
         if payload["device"] != "cpu":
-            _start_allocator()
+            start_allocator()
         device = payload["device"]
         self._memory = memory = DeviceMemory(config, backend, limits, device, sources)
         self._config = config
@@ -117,22 +123,35 @@ class Run:
             **memory.facts(config),
         }
         self._started = started
-        self._stop_wanted = False
+        self._stops_wanted = 0
         self._reported_at = self._flushed_at = time.monotonic()
-        self._recorder = Recorder(self._folder, config.sample_interval_s, memory.allocator_row)
+        self._recorder = Recorder(
+            self._folder, config.sample_interval_s, memory.allocator_row, config.timeline_rows
+        )
+        self._recorder.worker_restarts = payload.get("restarts", 0)
         self._executor = self._make_executor(backend, limits, answer)
         self.engine = Engine(
             backend,
             self._executor,
             limits,
             MemoryAccount(memory.token_bytes, memory.plan.kv_budget_bytes),
-            IncidentLog(memory.allocator_counters),
+            IncidentLog(memory.allocator_now, memory.allocator_at_failure),
             config.max_model_len,
             self._recorder.on_end,
             self._token_source(backend),
             sources,
+            config.engine.empty_cache,
         )
         self._recorder.listen(self.engine)
+        self._binned = BinnedGaps() if config.timeline_rows is not None else None
+        if self._binned is not None:
+            self.engine.gaps = self._binned
+            self._recorder.checkpoint = self._write_checkpoint
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """The device's memory, of which the engine has its KV."""
+        return self._memory
 
     def _make_executor(self, backend: Backend, limits: Limits, answer: Answer | None) -> Executor:
         config, memory = self._config, self._memory
@@ -164,7 +183,8 @@ class Run:
             self.facts |= {"status": "failed", "cause": str(error)}
             self._simulated_s = self._now
             self.engine.stop(self._now)
-        if self._stop_wanted:
+        self._now = self._simulated_s
+        if self._stops_wanted:
             self.facts |= {"status": "incomplete", "cause": "stopped by the user"}
         if self._config.memory_snapshot:
             self._memory.dump_snapshot(self._folder / "memory_snapshot.pickle")
@@ -172,35 +192,71 @@ class Run:
         write_json(self._folder / "summary.json", self._summary())
 
     def _on_signal(self, number: int, frame: object) -> None:
-        self._stop_wanted = True
+        self._stops_wanted += 1
 
     _now = 0.0
+    _ticked_at = 0.0
 
     def _on_tick(self, now: float) -> None:
         self._now = now
-        if self._stop_wanted:
-            raise Stopped
+        if self._stops_wanted:
+            self._stop(now)
         wall_s = time.monotonic()
-        if wall_s - self._flushed_at > FLUSH_S:
+        step_s, self._ticked_at = wall_s - self._ticked_at, wall_s
+        # Another step like the last one would come too late.
+        due_s = self._flushed_at + self._config.flush_s - min(step_s, self._config.flush_s)
+        if wall_s > due_s or self._recorder.is_full:
             self._flushed_at = wall_s
             self._recorder.flush()
         if wall_s - self._reported_at > PROGRESS_S:
             self._reported_at = wall_s
-            report_progress(
-                {
-                    "simulated_s": now,
-                    "ended": self._recorder.statuses.total(),
-                    "expected": self.expected,
-                    "running": len(self.engine.running),
-                    "waiting": self.engine.waiting_count,
-                }
-            )
+            report_progress(self._progress())
 
-    def gauges(self) -> dict[str, float | None]:
+    def _stop(self, now: float) -> None:
+        """Raises Stopped, unless all that is wanted is an end to what comes."""
+        if self.drain is None or self._stops_wanted > 1:
+            raise Stopped
+        self.drain(now)
+        self.drain = _nothing_more
+
+    def _progress(self) -> dict[str, Any]:
+        engine, probe = self.engine, self._memory.probe
+        allocator = probe.counters() if probe else {}
+        return {
+            "simulated_s": self._now,
+            "ended": self._recorder.statuses.total(),
+            "expected": self.expected,
+            "running": len(engine.running),
+            "waiting": engine.waiting_count,
+            "completed": self._recorder.statuses[Status.COMPLETED],
+            "output_tokens": engine.output_tokens,
+            "kv_held_share": engine.memory.usage().held / engine.account.budget_bytes,
+            "reserved_bytes": allocator.get("reserved_bytes"),
+            "allocated_bytes": allocator.get("allocated_bytes"),
+            "incidents": engine.incidents.count,
+        }
+
+    def _write_checkpoint(self) -> None:
+        assert self._binned is not None
+        self._binned.forget(self.engine.oldest_step)
+        figures = summary.engine_figures(self.engine, self._recorder, self._now)
+        write_checkpoint(
+            self._folder, self._binned, self.engine, self._recorder, self._now,
+            self.facts, {**figures, **self._own_figures()},
+        )  # fmt: skip
+
+    def gauges(self) -> dict[str, Any]:
         """The state of queue, memory and allocator now, and counts so far, by name: a timeline
-        row's (docs/metrics.md) and those of prefix hits, incidents and steps."""
-        memory = self.engine.memory
+        row's (docs/metrics.md) and those of prefix hits, incidents and steps. Sizes of refused
+        requests and of steps are counted by powers of two (bench/metrics/tally.py)."""
+        memory, account = self.engine.memory, self.engine.account
         counts = {
+            "kv_capacity_tokens": account.budget_bytes // account.token_bytes,
+            "allocation_failures_by_size": [
+                {"kind": kind, "layer": layer, **tally.as_dict()}
+                for (kind, layer), tally in self.engine.incidents.failures.items()
+            ],
+            "tokens_of_steps": self._recorder.step_tokens.as_dict(),
             "held_bytes": memory.usage().held,
             "prefix_queries": memory.prefix_cache.query_tokens,
             "prefix_hits": memory.prefix_cache.hit_tokens,
@@ -214,6 +270,11 @@ class Run:
         return {
             **self.facts,
             **figures,
+            **self._own_figures(),
+        }
+
+    def _own_figures(self) -> dict[str, Any]:
+        return {
             "allocator": self._memory.allocator_summary(),
             "sources": self.engine.sources.summary(),
             "driver_s": self._executor.driver_s,
@@ -227,18 +288,8 @@ class Run:
         }
 
 
-def _start_allocator() -> None:
-    """Starts CUDA, which reads the allocator's settings. Raises SettingError if it cannot."""
-    try:
-        cuda: Any = torch.cuda
-        cuda.init()
-    except (RuntimeError, ValueError) as error:
-        settings = os.environ.get("PYTORCH_ALLOC_CONF", "")
-        why = str(error).splitlines()[0].rstrip(".")
-        raise SettingError(
-            f"alloc_conf={settings} cannot be used: PyTorch says: {why}; write "
-            "option:value[,option:value], such as expandable_segments:True."
-        ) from error
+def _nothing_more(now: float) -> None:
+    """Of a run that drains already."""
 
 
 def _make(folder: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from workloads.base import Request, Workload, WorkloadError
+from workloads.later import Later
 
 MOST_COUNTED = 200_000
 COUNT_S = 1.0
@@ -35,7 +36,7 @@ def count_turns(workload: Workload, seed: int, stop_after_s: float | None) -> in
     """How many requests will be sent, None for more than are counted or where it depends on their
     answers. Later turns count, though the end may cut them off.
 
-    Raises WorkloadError for a workload without requests.
+    Raises WorkloadError for a workload without requests, unless it is what is left of one.
     """
     first_turns = sessions(workload, seed, stop_after_s)
     loop = workload.closed_loop
@@ -45,7 +46,7 @@ def count_turns(workload: Workload, seed: int, stop_after_s: float | None) -> in
     for count, _ in enumerate(turns(first_turns), 1):
         if not known or count == MOST_COUNTED or time.monotonic() > end_s:
             return None
-    if not count:
+    if not count and not isinstance(workload, Later):
         raise WorkloadError(f"workload={workload.name} has no requests: widen its limits.")
     return count
 

@@ -17,6 +17,7 @@ from workloads.settings import number, optional_rate_rps, refusal
 from workloads.streams import stream
 from workloads.survivors.base import SurvivorProcess
 from workloads.trace_file import TraceFile, trace_name
+from workloads.trace_repeat import repeated
 
 
 class TraceWorkload:
@@ -27,7 +28,9 @@ class TraceWorkload:
     (workloads/formats/choices.py). Then every gap is multiplied by `time_scale` (0.5: twice as
     fast), or by what makes the mean rate `rate_rps`; the two exclude each other. `arrivals`
     replaces the trace's own times by another process at `rate_rps`, or at the trace's mean rate, or
-    by a closed loop; the lengths and their order stay. `survivors` makes requests of several
+    by a closed loop; the lengths and their order stay. With `repeat` the trace begins anew, a mean
+    gap after its last request, for as long as it is asked: requests, and what they share, have new
+    ids each time. `survivors` makes requests of several
     branches beam searches; `clients` says how answers are waited for and read, in place of what a
     recorded run says.
 
@@ -47,6 +50,7 @@ class TraceWorkload:
         output_tokens: int | None = None,
         time_scale: float = 1.0,
         rate_rps: float | None = None,
+        repeat: bool = False,
         arrivals: Arrivals | ClosedLoopArrivals | None = None,
         survivors: SurvivorProcess | None = None,
         clients: Clients | None = None,
@@ -78,6 +82,7 @@ class TraceWorkload:
             self._check_rate(rate, own_rate)
         self._time_scale = scale if rate is None or own_rate is None else own_rate / rate
         self._rate_rps = rate or (None if own_rate is None else own_rate / scale)
+        self._repeat = self._check_repeat(repeat)
 
     def trace_facts(self) -> dict[str, dict[str, Any]]:
         others = facts_by_setting({"workload.arrivals": self._arrivals})
@@ -88,7 +93,7 @@ class TraceWorkload:
         random."""
         rng = stream(seed, "arrivals")
         drawn = None if self._clients is None else self._clients.drawn(stream(seed, "clients"))
-        rows = self._trace.rows()
+        rows = self._repeated() if self._repeat else self._trace.rows()
         timed: Iterator[tuple[float, TraceRow]]
         if self._loop is not None:
             timed = zip(seconds(self._loop.pauses_ns(rng)), rows, strict=False)
@@ -121,6 +126,20 @@ class TraceWorkload:
             client=row.client,
         )
         return request if clients is None else replace(request, client=clients(request))
+
+    def _repeated(self) -> Iterator[TraceRow]:
+        summary = self._trace.summary
+        gap_ns = round(summary.span_ns / max(summary.requests - 1, 1))
+        return repeated(self._trace.rows, summary.span_ns + gap_ns)
+
+    def _check_repeat(self, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise refusal("workload.repeat", value, "true or false", "true repeats without end")
+        own_times = self._loop is None and self._arrivals is None
+        if value and own_times and not self._trace.summary.span_ns:
+            allowed = "false where a trace's requests all arrive at one moment"
+            raise refusal("workload.repeat", value, allowed, "or set workload.arrivals")
+        return value
 
     def _check_rate(self, rate_rps: float | None, own_rate: float | None) -> None:
         if self._arrivals is None and not self._trace.has_times:

@@ -19,7 +19,10 @@ class ArenaUsage(NamedTuple):
 
 
 class Arena(Protocol, Generic[Buffers]):
-    """Gives out groups of buffers, all or none, and never more than its budget."""
+    """Gives out groups of buffers, all or none, and never more than its budget. `error` is what
+    PyTorch said when it last refused a group, None where it was not asked."""
+
+    error: str | None
 
     def allocate(self, sizes: Sequence[int]) -> Buffers | None:
         """One buffer of each size in bytes, or None with nothing changed."""

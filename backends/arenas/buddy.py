@@ -29,6 +29,8 @@ class BuddyBlock(NamedTuple):
 class BuddyArena:
     """Blocks of slots out of one tensor taken at the start."""
 
+    error: str | None = None
+
     def __init__(self, layout: KvLayout) -> None:
         self._slot_bytes = layout.token_bytes
         self._slots = layout.budget_bytes // layout.token_bytes

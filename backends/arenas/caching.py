@@ -26,6 +26,8 @@ class CachingArena:
     hold between steps the layout tells. Read it between steps, when no activation is alive.
     """
 
+    error: str | None = None
+
     def __init__(self, layout: KvLayout) -> None:
         self._budget_bytes = layout.budget_bytes
         self._others = layout.others
@@ -39,6 +41,7 @@ class CachingArena:
         return groups * sum(sizes) <= self._budget_bytes
 
     def allocate(self, sizes: Sequence[int]) -> list[torch.Tensor] | None:
+        self.error = None
         worst_case_bytes = sum(map(_worst_case, sizes))
         near = self._worst_case_bytes + worst_case_bytes > self._budget_bytes
         if near and sum(sizes) + self._allocated() > self._budget_bytes:
@@ -47,7 +50,8 @@ class CachingArena:
         try:
             for size in sizes:
                 buffers.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
-        except torch.OutOfMemoryError:
+        except torch.OutOfMemoryError as error:
+            self.error = str(error)
             return None  # what was taken so far goes back as `buffers` dies
         if near and self._allocated() > self._budget_bytes:  # blocks that were not split
             return None

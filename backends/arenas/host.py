@@ -18,6 +18,8 @@ from backends.base import KvLayout
 class HostArena:
     """CPU tensors, at most a budget's worth, each rounded up to whole pages."""
 
+    error: str | None = None
+
     def __init__(self, layout: KvLayout) -> None:
         self._budget_bytes = layout.budget_bytes
         self._free_bytes = layout.budget_bytes

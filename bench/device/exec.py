@@ -86,7 +86,7 @@ def _parse(argv: Sequence[str]) -> _Request:
         raise SettingError("exec: no command after `--`")
     gpu = load_gpu(settings["gpu"])
     if settings["memory"]:
-        gpu = replace(gpu, memory_gib=_memory_gib(settings["memory"], gpu))
+        gpu = resized("exec", gpu, settings["memory"])
     if settings["trace"].lower() not in ("true", "false"):
         raise SettingError(f"exec: trace={settings['trace']} must be true or false")
     return _Request(
@@ -94,15 +94,16 @@ def _parse(argv: Sequence[str]) -> _Request:
     )
 
 
-def _memory_gib(value: str, gpu: Gpu) -> float:
+def resized(command: str, gpu: Gpu, memory: str) -> Gpu:
+    """The card with so many GiB, as `memory=` gives them. Raises SettingError."""
     try:
-        memory_gib = float(value)
+        memory_gib = float(memory)
     except ValueError:
         memory_gib = 0.0
     # An upper bound keeps the sizes within the virtual GPU's range of addresses.
     if not gpu.context_gib < memory_gib <= 2048:
         raise SettingError(
-            f"exec: memory={value} must be a number of GiB above {gpu.context_gib} (what the CUDA "
-            "context takes) and at most 2048"
+            f"{command}: memory={memory} must be a number of GiB above {gpu.context_gib} (what the "
+            "CUDA context takes) and at most 2048"
         )
-    return memory_gib
+    return replace(gpu, memory_gib=memory_gib)

@@ -123,6 +123,16 @@ def _check(trace: ActivationTrace, recording: list[Event]) -> None:
             assert modelled == size, f"allocation {event} takes {size} bytes, not {modelled}"
 
 
+class ActivationRefusedError(torch.OutOfMemoryError):
+    """The allocator refused an activation of `nbytes`; from there on the step needed
+    `needed_bytes` more at its peak."""
+
+    def __init__(self, message: str, nbytes: int, needed_bytes: int) -> None:
+        super().__init__(message)
+        self.nbytes = nbytes
+        self.needed_bytes = needed_bytes
+
+
 class Activations:
     """Replays a trace in the caching allocator. `state` counts what else moved memory there."""
 
@@ -143,7 +153,7 @@ class Activations:
         self.replays = 0
 
     def run(self, tokens: int, rows: int, state: int) -> None:
-        """A step's activations. Raises torch.OutOfMemoryError with nothing left allocated."""
+        """A step's activations. Raises ActivationRefusedError with nothing left allocated."""
         shape = tokens, rows
         if state != self._state:
             self._state = state
@@ -158,7 +168,7 @@ class Activations:
             self._unchanging.add(shape)
 
     def replay(self, tokens: int, rows: int) -> None:
-        """Allocates and frees what a forward pass of this shape does."""
+        """Allocates and frees what a forward pass of this shape does. Raises as `run` does."""
         self.replays += 1
         allocate = torch._C._cuda_cudaCachingAllocator_raw_alloc
         delete = torch._C._cuda_cudaCachingAllocator_raw_delete
@@ -170,6 +180,10 @@ class Activations:
                     live[event] = allocate(size, 0)
                 else:
                     delete(live.pop(~event))
+        except torch.OutOfMemoryError as error:
+            held = sum(self._trace.allocations[event].size(tokens, rows) for event in live)
+            needed = max(size, self._trace.peak_bytes(tokens, rows) - held)
+            raise ActivationRefusedError(str(error), size, needed) from None
         finally:
             for pointer in live.values():
                 delete(pointer)

@@ -123,6 +123,18 @@ class ClosedUsers:
         self._due.add(request, at_s)
 
 
+class NoArrivals:
+    """Nothing comes any more, whatever ends."""
+
+    next_s = math.inf
+
+    def pop(self) -> Request:
+        raise LookupError("nothing comes")
+
+    def ended(self, request: Request, end_s: float) -> None:
+        pass
+
+
 def arrivals(requests: Iterable[Request], loop: ClosedLoop | None) -> Arrivals:
     """Those of a workload, in an open loop where `loop` is None."""
     return OpenLoop(requests) if loop is None else ClosedUsers(requests, loop)

@@ -127,9 +127,13 @@ class DeviceMemory:
         """The allocator's part of a timeline row; null without one."""
         return self.probe.row() if self.probe else {}
 
-    def allocator_counters(self) -> dict[str, Any]:
-        """The cheap part of it, for incidents."""
-        return self.probe.counters() if self.probe else {}
+    def allocator_now(self) -> dict[str, Any]:
+        """The allocator's part of an incident that it was not asked in."""
+        return self.probe.now() if self.probe else {}
+
+    def allocator_at_failure(self) -> dict[str, Any]:
+        """The allocator's part of an incident that it refused memory in."""
+        return self.probe.at_failure() if self.probe else {}
 
     def record_history(self) -> None:
         """Keeps the allocator's events for `dump_snapshot`."""

@@ -13,8 +13,9 @@ import torch
 
 from backends.base import Backend, TokenIds
 from bench.costs import StepWork
+from bench.engine.cache_emptying import CacheEmptying
 from bench.engine.executor import Computed, Executor
-from bench.engine.incidents import IncidentLog
+from bench.engine.incidents import IncidentLog, Refused
 from bench.engine.kv_memory import KvMemory
 from bench.engine.scheduler import Limits, Plan, Scheduler
 from bench.engine.sequence import Sequence
@@ -69,6 +70,7 @@ class Engine:
         on_end: OnEnd,
         token_source: Callable[[Request], TokenIds] | None = None,
         sources: Sources | None = None,
+        empty_cache: str = "never",
     ) -> None:
         self.memory = KvMemory(backend, account)
         self.sources = sources or Sources({})
@@ -77,6 +79,7 @@ class Engine:
         self.account = account
         self.gaps = InterTokenGaps()
         self.executor = executor
+        self._emptying = CacheEmptying(empty_cache, executor)
         self.incidents = incidents
         self.sent = 0
         self.steps = 0
@@ -88,10 +91,12 @@ class Engine:
         self._token_source = token_source
         self._now = 0.0
         self.max_num_seqs = limits.max_num_seqs
+        self.token_budget = limits.token_budget
         self.answers_at_once = limits.batching == "static"
         self.late_steps = LateSteps()
         scheduler = StaticScheduler if limits.batching == "static" else Scheduler
         self._scheduler = scheduler(self.memory, limits, incidents, self._ended)
+        incidents.watch(self)
 
     @property
     def running(self) -> list[Sequence]:
@@ -107,6 +112,13 @@ class Engine:
     def waiting_count(self) -> int:
         """Requests in the queue."""
         return len(self._scheduler.waiting)
+
+    @property
+    def oldest_step(self) -> int:
+        """The first step that gave a token to a sequence that is still open; the next one if there
+        is none."""
+        opened = (*self.running, *self._scheduler.waiting)
+        return min((s.oldest_step for s in opened if s.oldest_step >= 0), default=self.steps)
 
     @property
     def idle(self) -> bool:
@@ -179,10 +191,10 @@ class Engine:
         try:
             computed = self._execute(work, plan)
         except torch.OutOfMemoryError as error:
-            refused = str(error)  # and no more: its traceback holds the step's activations
+            refused = Refused.by(error)  # and no more: its traceback holds the step's activations
         if refused is not None:
             self._drop_youngest(plan, now, refused)
-            computed, work = self._retry(plan)
+            computed, work = self._retry(plan, now)
         self.sources.step_ended(plan.sequences, work)
         duration = self._duration_s(computed) + copy_s
         step = Step(
@@ -194,10 +206,14 @@ class Engine:
             preempted=self.preemptions - preemptions,
         )
         self._commit(plan, step, computed.token_ids)
+        emptied_s = self._emptying.after_step(self.idle)
+        if emptied_s:
+            self.hold(step.end_s, step.end_s + emptied_s)
+            step.end_s += emptied_s
         return step
 
     def _execute(self, work: StepWork, plan: Plan) -> Computed:
-        moves = self.memory.backend.moves + self.sources.moves
+        moves = self.memory.backend.moves + self.sources.moves + self._emptying.count
         return self.executor.run(work, plan, moves)
 
     def _duration_s(self, computed: Computed) -> float:
@@ -206,23 +222,24 @@ class Engine:
             return computed.seconds
         return time.perf_counter() - self._step_began
 
-    def _drop_youngest(self, plan: Plan, now: float, error: str) -> None:
+    def _drop_youngest(self, plan: Plan, now: float, refused: Refused) -> None:
         youngest = self._scheduler.running[-1]
         if len(self._scheduler.running) == 1:
-            self.incidents.activation_refused(now, error, None)
+            self.incidents.activation_refused(now, refused, None)
             raise ActivationsDoNotFitError(
-                f"the activations of one sequence did not fit: {_first_sentences(error)}"
+                f"the activations of one sequence did not fit: {_first_sentences(refused.error)}"
             )
-        self.incidents.activation_refused(now, error, youngest.id)
+        self.incidents.activation_refused(now, refused, youngest.id)
         if youngest in plan.sequences:
             plan.sequences.remove(youngest)
         self._scheduler.preempt(youngest)
 
-    def _retry(self, plan: Plan) -> tuple[Computed, StepWork]:
+    def _retry(self, plan: Plan, now: float) -> tuple[Computed, StepWork]:
         work = _work(plan)
         try:
             return self._execute(work, plan), work
         except torch.OutOfMemoryError as error:
+            self.incidents.activation_refused_twice(now)
             raise ActivationsDoNotFitError(
                 f"the activations of a step of {work.tokens} tokens did not fit, even after the "
                 f"youngest sequence was preempted: {_first_sentences(str(error))}"
@@ -238,6 +255,7 @@ class Engine:
         finished = []
         for sequence in plan.sequences:
             sequence.computed += sequence.chunk
+            sequence.chunk = 0
             if sequence.computed < sequence.known:
                 continue  # the rest of its prompt comes later
             ids = next(said) if token_ids is not None else None
@@ -285,6 +303,12 @@ class Engine:
         their memory."""
         if self.running:
             self._account_for(until_s - now, self._scheduler.memory_bound)
+
+    def send_away(self, now: float) -> None:
+        """What waits stays unfinished; what runs goes on."""
+        for sequence in list(self._scheduler.waiting):
+            self._take_out(sequence, now)
+            self._ended(sequence, Status.UNFINISHED, None)
 
     def stop(self, now: float) -> None:
         """The run is over: what is open stays unfinished, and its unfilled memory undetermined."""

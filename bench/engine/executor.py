@@ -49,6 +49,11 @@ class Executor(Protocol):
         """Modelled seconds to copy KV between buffers, `nbytes` in all."""
         ...
 
+    def charge(self) -> float:
+        """Modelled seconds of the driver's calls since the last step, which they are not part
+        of."""
+        ...
+
 
 class DriverCharge:
     """Modelled seconds of the driver's calls, for KV memory and for activations alike, charged to
@@ -110,6 +115,11 @@ class ModelledExecutor:
 
     def copy_s(self, nbytes: int, copies: int) -> float:
         seconds = self._costs.copy_s(nbytes, copies)
+        self.modelled_s += seconds
+        return seconds
+
+    def charge(self) -> float:
+        seconds = self._driver.charge()
         self.modelled_s += seconds
         return seconds
 

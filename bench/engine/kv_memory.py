@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from backends.base import Backend, Hold, Usage
 from bench.engine.sequence import Sequence
+from bench.incidents.rules import KvState
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.prefix_cache import PrefixCacheCounts
 
@@ -16,6 +17,14 @@ class Copies(NamedTuple):
 
     nbytes: int
     number: int
+
+
+class Blocks(NamedTuple):
+    """Blocks of a pool: held by sequences, free, and free but kept for reuse."""
+
+    used: int
+    free: int
+    cached: int
 
 
 class KvMemory:
@@ -102,6 +111,35 @@ class KvMemory:
         if self._usage is None:
             self._usage = self.backend.usage()
         return self._usage
+
+    def state(self, holders: Iterable[Sequence]) -> KvState:
+        """KV memory now, in its six terms; what sequences have unfilled by the lengths that they
+        asked for. Tokens that the current step computes are live during it."""
+        usage, token_bytes = self.usage(), self.account.token_bytes
+        tokens = will_fill = slots = 0
+        for sequence in holders:
+            fillable = sequence.demand.final_tokens * self._held_branches(sequence)
+            live = (sequence.computed + sequence.chunk) * sequence.branches
+            tokens += live
+            will_fill += max(0, min(sequence.slots, fillable) - live)
+            slots += sequence.slots
+        return KvState(
+            budget=self.account.budget_bytes,
+            token_states=tokens * token_bytes - usage.shared,
+            reservation=will_fill * token_bytes,
+            internal=(slots - tokens - will_fill) * token_bytes,
+            rounding=usage.rounding,
+            cached=usage.cached,
+            free=usage.free,
+            pooled=self.backend.pooled,
+        )
+
+    def blocks(self) -> Blocks | None:
+        """The pool's blocks, where there is one."""
+        if self.backend.block_tokens is None:
+            return None
+        usage, block_bytes = self.usage(), self.backend.block_tokens * self.account.token_bytes
+        return Blocks(*(n // block_bytes for n in (usage.held, usage.free, usage.cached)))
 
     def take_copies(self) -> Copies:
         """What was copied between buffers since the last call."""

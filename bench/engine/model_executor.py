@@ -83,6 +83,11 @@ class ModelExecutor:
         self.modelled_s += self._costs.copy_s(nbytes, copies)
         return 0.0
 
+    def charge(self) -> float:
+        seconds = self._driver.charge()
+        self.modelled_s += seconds
+        return seconds
+
 
 class _Batch:
     """A step's rows, a branch each, and their tokens packed one after another."""

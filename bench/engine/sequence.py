@@ -14,10 +14,10 @@ class Sequence:
 
     `known` tokens have ids (the prompt and what was generated), `computed` of them have K and V,
     and `slots` is the room held. A sequence decodes when one known token is left to compute.
-    `chunk` is what the current step computes. A `paused` one keeps its memory and waits for its
-    client. `temperature` and `seed` are its own where they are not None. All token counts but
-    `slots` are of each branch: one at first, as many as the request asks for after `lineage` says
-    so.
+    `chunk` is what the current step computes, 0 between steps. A `paused` one keeps its memory and
+    waits for its client. `temperature` and `seed` are its own where they are not None. All token
+    counts but `slots` are of each branch: one at first, as many as the request asks for after
+    `lineage` says so.
     """
 
     __slots__ = (
@@ -99,6 +99,12 @@ class Sequence:
             known = min(known, self.lineage.trunk)
         return known - self.computed
 
+    @property
+    def oldest_step(self) -> int:
+        """The first one that gave a token, negative before there was one."""
+        first = self.gaps[0] if self.gaps else None
+        return first[0] if isinstance(first, tuple) else self.first_step
+
     def arrived_at_once(self, end_s: float) -> None:
         """The client got the whole answer at `end_s`: there are no gaps between its tokens."""
         self.first_token_s = self.last_token_s = end_s
@@ -107,7 +113,7 @@ class Sequence:
 
     def restart(self) -> None:
         """Its memory is gone: what is known is computed again."""
-        self.computed = 0
+        self.computed = self.chunk = 0
         self.branches = 1
         self.preemptions += 1
         if self.lineage is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bench.engine.arrivals import arrivals
+from bench.engine.arrivals import Arrivals, NoArrivals, arrivals
 from bench.engine.clients import Clients
 from bench.engine.engine import Engine
 from bench.engine.sequence import Sequence
@@ -29,7 +29,7 @@ class Users:
         buffer_tokens: int | None = STREAM_BUFFER_TOKENS,
     ) -> None:
         self._engine = engine
-        self._arrivals = arrivals(requests, loop)
+        self._arrivals: Arrivals = arrivals(requests, loop)
         self._clients = Clients(engine, buffer_tokens)
         engine.on_ends.append(self._on_end)
 
@@ -45,6 +45,11 @@ class Users:
                 self._clients.act(now)
             else:
                 self._send(self._arrivals.pop())
+
+    def leave(self, now: float) -> None:
+        """Nothing more is sent, and what waits is given up; what runs is waited for."""
+        self._arrivals = NoArrivals()
+        self._engine.send_away(now)
 
     def _send(self, request: Request) -> None:
         sequence = self._engine.add(request, request.scheduled_s)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from bench.device.history import Event
+from bench.snapshots.replayer import Replayer
 
 
 def replay_events(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,21 +25,10 @@ def replay_events(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replay(events: Sequence[Event]) -> dict[str, Any]:
-    allocate = torch._C._cuda_cudaCachingAllocator_raw_alloc
-    delete = torch._C._cuda_cudaCachingAllocator_raw_delete
-    live: dict[int, int] = {}
-    allocated, reserved, addresses, refused = [], [], [], 0
+    replayer = Replayer()
+    allocated, reserved, addresses = [], [], []
     for index, size in events:
-        address = 0
-        if index < 0:
-            address = live.pop(~index, 0)
-            if address:
-                delete(address)
-        else:
-            try:
-                address = live[index] = allocate(size, 0)
-            except torch.OutOfMemoryError:
-                refused += 1
+        address = replayer.alloc(index, size) if index >= 0 else replayer.free(~index)
         stats = torch._C._cuda_memoryStats(0)
         allocated.append(stats["allocated_bytes"]["all"]["current"])
         reserved.append(stats["reserved_bytes"]["all"]["current"])
@@ -47,5 +37,5 @@ def _replay(events: Sequence[Event]) -> dict[str, Any]:
         "allocated": allocated,
         "reserved": reserved,
         "addresses": addresses,
-        "refused": refused,
+        "refused": replayer.refused,
     }

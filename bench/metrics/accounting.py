@@ -88,6 +88,8 @@ class MemoryAccount:
         self.token_byte_s = 0.0
         self.shared_byte_s = 0.0
         self.samples: list[Split] = []
+        """Of all samples, but for those that were taken."""
+        self._taken = 0
         self._holds: dict[int, _Hold] = {}
 
     def opened(self, sequence: int, slots: int, branches: int = 1) -> None:
@@ -111,8 +113,8 @@ class MemoryAccount:
             self.bound.unfilled.internal += (span.slots - fillable) * span.time_s
         for sample, span, tokens in hold.seen:
             fillable = span.fillable(filled)
-            self.samples[sample].reservation += fillable - tokens
-            self.samples[sample].internal += span.slots - fillable
+            self.samples[sample - self._taken].reservation += fillable - tokens
+            self.samples[sample - self._taken].internal += span.slots - fillable
 
     def observe(
         self,
@@ -147,7 +149,7 @@ class MemoryAccount:
 
     def sample(self, running: Iterable[HasTokens]) -> int:
         """Notes what each hold has unfilled now; returns the sample's number, from 0."""
-        number = len(self.samples)
+        number = self._taken + len(self.samples)
         self.samples.append(Split())
         for sequence in running:
             hold = self._holds[sequence.id]
@@ -157,7 +159,14 @@ class MemoryAccount:
     def settled(self) -> int:
         """Samples from 0 up to this number can no longer change."""
         oldest = (hold.seen[0][0] for hold in self._holds.values() if hold.seen)
-        return min(oldest, default=len(self.samples))
+        return min(oldest, default=self._taken + len(self.samples))
+
+    def take_settled(self) -> list[Split]:
+        """Those samples that were not taken before; nothing is known of them any more."""
+        count = self.settled() - self._taken
+        taken, self.samples = self.samples[:count], self.samples[count:]
+        self._taken += count
+        return taken
 
     def finish(self) -> None:
         """Ends the run: what open holds have unfilled stays undetermined."""
@@ -165,5 +174,5 @@ class MemoryAccount:
             for span in (*hold.ended_spans, hold.span):
                 self.bound.unfilled.undetermined += span.slots * span.time_s - span.token_s
             for sample, span, tokens in hold.seen:
-                self.samples[sample].undetermined += span.slots - tokens
+                self.samples[sample - self._taken].undetermined += span.slots - tokens
         self._holds.clear()

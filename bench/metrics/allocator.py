@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from bench.device.failures import FailureWatch
 from bench.device.stats import (
     AllocatorReader,
     AllocatorStats,
@@ -23,6 +24,7 @@ class AllocatorProbe:
 
     def __init__(self) -> None:
         self._reader = AllocatorReader()
+        self._failures = FailureWatch(self._reader)
         self._calls = DriverCalls()
         self._calls_before = self._calls.read()
         self._before = self._reader.read()
@@ -50,12 +52,28 @@ class AllocatorProbe:
 
         It walks every block of the allocator (milliseconds): once a sample, not more.
         """
+        self._failures.walks = True
         stats = self._reader.read()
-        largest_free = self._reader.largest_free_bytes()
-        return self.counters(stats) | {
-            "largest_free_bytes": largest_free,
-            "external_fragmentation": external_fragmentation(largest_free, stats.total_free_bytes),
-        }
+        return self.counters(stats) | _free_blocks(stats, self._reader.largest_free_bytes())
+
+    def now(self) -> dict[str, Any]:
+        """The state for an incident that the allocator was not asked in. Blocks are walked in the
+        first one after each timeline row: else what comes of that is null."""
+        stats = self._reader.read()
+        walks, self._failures.walks = self._failures.walks, False
+        largest_free = self._reader.largest_free_bytes() if walks else None
+        return {"tried_bytes": None} | self._state(stats, largest_free)
+
+    def at_failure(self) -> dict[str, Any]:
+        """The state when the allocator last refused memory, which it must have done."""
+        failed = self._failures.last
+        assert failed is not None, "the allocator refused nothing"
+        state = self._state(failed.stats, failed.largest_free_bytes)
+        return {"tried_bytes": failed.tried_bytes} | state
+
+    def _state(self, stats: AllocatorStats, largest_free: int | None) -> dict[str, Any]:
+        driver_free = {"driver_free_bytes": stats.driver_free_bytes}
+        return driver_free | self.counters(stats) | _free_blocks(stats, largest_free)
 
     def counters(self, stats: AllocatorStats | None = None) -> dict[str, Any]:
         """The columns that cost microseconds."""
@@ -87,3 +105,10 @@ class AllocatorProbe:
             "num_ooms": stats.num_ooms - self._before.num_ooms,
             "driver_calls": self.made(),
         }
+
+
+def _free_blocks(stats: AllocatorStats, largest_free: int | None) -> dict[str, Any]:
+    fragmentation = None
+    if largest_free is not None:
+        fragmentation = external_fragmentation(largest_free, stats.total_free_bytes)
+    return {"largest_free_bytes": largest_free, "external_fragmentation": fragmentation}

@@ -78,6 +78,24 @@ TIMELINE = pa.schema(
         ("output_tokens", pa.int64()),
         ("steps_measured_s", pa.float64()),
         ("steps_modelled_s", pa.float64()),
+        ("live_tokens", pa.int64()),
+        ("blocks_used", pa.int64()),  # blocks: null where there are none
+        ("blocks_free", pa.int64()),
+        ("blocks_cached", pa.int64()),
+        ("step_sequences", pa.int64()),  # of the step that the row is of
+        ("step_tokens", pa.int64()),
+        ("token_budget", pa.int64()),
+        ("allocation_failures", pa.int64()),  # so far, each refusal of a waiting episode
+        ("worker_restarts", pa.int64()),  # before this process
+        # of requests that completed since the row before, null if none did
+        ("mean_prompt_tokens", pa.float64()),
+        ("max_prompt_tokens", pa.float64()),
+        ("mean_generated_tokens", pa.float64()),
+        ("max_generated_tokens", pa.float64()),
+        ("mean_ttft_s", pa.float64()),
+        ("max_ttft_s", pa.float64()),
+        ("mean_e2e_s", pa.float64()),
+        ("max_e2e_s", pa.float64()),
     ]
 )
 
@@ -104,14 +122,25 @@ FLUSH_ROWS = 20_000
 
 
 class PartWriter:
-    """Rows of one table, written in numbered parts."""
+    """Rows of one table, written in numbered parts.
 
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+    Each flush writes a new part or, where parts are to have `part_rows`, the last part anew with
+    more rows: there are not so many files then.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema, part_rows: int = 1) -> None:
         self._folder = folder
         self._schema = schema
+        self._part_rows = part_rows
+        self._part = schema.empty_table()
         self._rows: list[dict[str, Any]] = []
         self._parts = 0
         folder.mkdir(parents=True)
+
+    @property
+    def kept(self) -> int:
+        """Rows that are not written yet."""
+        return len(self._rows)
 
     def add(self, row: dict[str, Any]) -> None:
         """Keeps a row; writes a part when many came together."""
@@ -126,16 +155,20 @@ class PartWriter:
 
     def close(self) -> None:
         """Writes the rest; a table that never had a row gets an empty part."""
-        if self._rows or not self._parts:
+        if self._rows or not (self._parts or len(self._part)):
             self._write()
 
     def _write(self) -> None:
         path = self._folder / f"part-{self._parts:05d}.parquet"
         partial = path.with_suffix(".partial")
-        pq.write_table(pa.Table.from_pylist(self._rows, schema=self._schema), partial)
+        table = pa.Table.from_pylist(self._rows, schema=self._schema)
+        self._part = pa.concat_tables([self._part, table])
+        pq.write_table(self._part, partial)
         os.replace(partial, path)
-        self._parts += 1
         self._rows = []
+        if len(self._part) >= self._part_rows or not len(self._part):
+            self._parts += 1
+            self._part = self._schema.empty_table()
 
 
 class LineWriter:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from bench.engine.engine import Engine
 from bench.metrics.accounting import MemoryAccount
-from bench.metrics.latency import distribution, latencies, left
-from bench.metrics.outcomes import ratio, request_counts, throughput
+from bench.metrics.outcomes import ratio
 from bench.metrics.recorder import Recorder
-from bench.metrics.records import REQUESTS
-from bench.metrics.status import Status
+from bench.metrics.request_figures import read_requests, request_figures
 
 TOO_LATE = 0.01
 """Of the time of all steps: what they may end late by, before it is said."""
@@ -21,23 +17,16 @@ TOO_LATE = 0.01
 
 def figures(folder: Path, engine: Engine, recorder: Recorder, simulated_s: float) -> dict[str, Any]:
     """All that traffic and memory gave, for summary.json; undefined is null."""
-    requests = pd.read_parquet(folder / "requests", columns=REQUESTS.names)
-    completed = requests[requests["status"] == Status.COMPLETED.value]
-    gaps, weights = engine.gaps.weighted()
+    requests = read_requests([folder])
     return {
-        "requests": request_counts(requests["status"], engine.sent),
-        "throughput": throughput(
-            len(completed),
-            int((completed["generated_tokens"] * completed["branches"]).sum()),
-            int(completed["prompt_tokens"].sum()),
-            simulated_s,
-        ),
-        **latencies(completed),
-        "itl_s": distribution(gaps, weights),
-        "clients": {
-            "left": left(requests),
-            "slow_readers": int(requests["slow_reader"].astype(bool).sum()),
-        },
+        **request_figures(requests, engine.sent, engine.gaps.weighted(), simulated_s),
+        **engine_figures(engine, recorder, simulated_s),
+    }
+
+
+def engine_figures(engine: Engine, recorder: Recorder, simulated_s: float) -> dict[str, Any]:
+    """What the engine knows of a run so far, at any moment of it."""
+    return {
         "batch": {
             "mean": ratio(recorder.sequence_s, recorder.busy_s),
             "max": recorder.batch_max or None,

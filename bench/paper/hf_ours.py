@@ -74,7 +74,7 @@ class _Runner:
             _EveryStep(resolve_costs(config, None), memory.activations, memory.driver_calls),
             started.limits,
             MemoryAccount(memory.token_bytes, memory.plan.kv_budget_bytes),
-            IncidentLog(memory.allocator_counters),
+            IncidentLog(memory.allocator_now, memory.allocator_at_failure),
             config.max_model_len,
             self._ended,
         )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from rich.console import Console
 
+from bench.cells import MODULES, Cell, cell_job
 from bench.device.launcher import DeviceKind, Finished, Job, Launcher
 from bench.errors import SettingError
 from bench.experiment import compose_cells
-from bench.paper.task import Task
+from bench.paper.task import Point, Task
 
 TICK_S = 1.0
 Name = TypeVar("Name", bound=Hashable)
@@ -34,6 +36,30 @@ def run_jobs(target: str, payloads: Sequence[Mapping[str, Any]], task: Task) -> 
     results = run_all(jobs, "cpu", modules, settings.config["jobs"], task.console)
     task.folder.mkdir(parents=True, exist_ok=True)
     return [results[number] for number in jobs]
+
+
+def run_points(
+    target: str, points: Sequence[tuple[Point, Mapping[str, Any]]], task: Task
+) -> dict[str, Any]:
+    """What `target` returns for the run of each point, by its name: its payload is a run's, with
+    what comes beside the point. For the virtual GPU alone. Raises SettingError."""
+    cells = task.cells([point for point, _ in points])
+    other = next((cell.device for cell in cells if cell.device != "virtual"), None)
+    if other is not None:
+        raise SettingError(
+            f"device={other}: this figure is of the virtual GPU alone: leave device out."
+        )
+    jobs = {
+        cell.name: _job_of(target, cell, also)
+        for cell, (_, also) in zip(cells, points, strict=True)
+    }
+    modules = (*MODULES, target.partition(":")[0])
+    return run_all(jobs, "virtual", modules, cells[0].config["jobs"], task.console)
+
+
+def _job_of(target: str, cell: Cell, also: Mapping[str, Any]) -> Job:
+    job = cell_job(cell, None)
+    return replace(job, target=target, payload={**job.payload, **also})
 
 
 def run_all(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bench.paper.checkpoints import Checkpoints
+from bench.paper.empty_cache import EmptyCache
 from bench.paper.fig2 import Figure2
 from bench.paper.fig12 import Figure12
 from bench.paper.fig13 import Figure13
@@ -14,10 +16,14 @@ from bench.paper.hf_caches import HfCaches
 from bench.paper.hit_blocks import HitBlocks
 from bench.paper.hit_rate import HitRate
 from bench.paper.overlap import Overlap
+from bench.paper.restart import Restart
+from bench.paper.soak import Soak
 from bench.paper.sources import Sources
+from bench.paper.utilization import Utilization
 
 _ALL: tuple[PaperFigure, ...] = (
     Figure2(), Figure12(), Figure13(), Figure14(), Figure15(), Figure16(), Figure18b(),
-    HitRate(), HitBlocks(), Overlap(), HfCaches(), Sources(),
+    HitRate(), HitBlocks(), Overlap(), HfCaches(), Sources(), EmptyCache(), Utilization(),
+    Restart(), Checkpoints(), Soak(),
 )  # fmt: skip
 FIGURES = {figure.name: figure for figure in _ALL}

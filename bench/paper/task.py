@@ -77,13 +77,18 @@ class Task:
         """Factors on the lengths' cv; the first alone for lengths of a file or short runs."""
         return factors[:1] if self.quick or self.path else factors
 
+    def cells(self, points: Sequence[Point]) -> list[Cell]:
+        """The checked runs of these points. Raises SettingError."""
+        cells = [self._cell(point) for point in points]
+        check_cells(cells, self.folder)
+        return cells
+
     def run(self, points: Sequence[Point]) -> dict[str, Run]:
         """Makes all runs, several at a time, and reads their files; by the names of their points.
 
         Raises SettingError, or Stopped where the user ended it.
         """
-        cells = [self._cell(point) for point in points]
-        check_cells(cells, self.folder)
+        cells = self.cells(points)
         self.exit_code = run_cells(cells, self.console, self.folder, show=False)
         if self.exit_code == INTERRUPTED:
             raise Stopped

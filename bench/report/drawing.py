@@ -17,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from bench.report.palette import DARK, LIGHT, Theme
 
@@ -81,7 +81,9 @@ def new_figure(height_in: float) -> Figure:
     return figure
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:
+def legend_below(
+    figure: Figure | SubFigure, handles: Sequence[Artist], names: Sequence[str]
+) -> None:
     """A legend in a band of its own under the panels, where it can hide nothing."""
     columns = len(names) if len(names) <= 7 else ceil(len(names) / 2)
     figure.legend(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +12,24 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+TIME_COLUMNS = frozenset({
+    "time_s", "scheduled_s", "sent_s", "admitted_s", "first_token_s", "last_token_s", "end_s",
+})  # fmt: skip
+"""Moments on a run's clock."""
 TEXT_COLUMNS = frozenset({"request_id", "kind", "status", "cause"})
 PART_NUMBER = re.compile(r"part-(\d+)\.parquet$")
 
 
 @dataclass(frozen=True)
 class PartFiles:
-    """The readable part files of one kind, in order. Nothing is kept in memory."""
+    """The readable part files of one kind, in order. Nothing is kept in memory.
+
+    `starts_s` has parts whose times (TIME_COLUMNS) are from such a time on.
+    """
 
     kind: str
     paths: tuple[Path, ...]
+    starts_s: Mapping[Path, float] = field(default_factory=dict)
 
     def read(self, columns: Sequence[str], notes: list[str]) -> pd.DataFrame:
         """These columns of all parts as one frame; numbers are float64, what is absent is NaN.
@@ -31,12 +39,21 @@ class PartFiles:
         frames = []
         for path in self.paths:
             try:
-                frames.append(_read_part(path, columns))
+                frame = _read_part(path, columns)
             except (pa.ArrowException, OSError):
                 _note(notes, f"{self.kind}/{path.name} is damaged and was left out")
+                continue
+            frame[[name for name in columns if name in TIME_COLUMNS]] += self.starts_s.get(path, 0)
+            frames.append(frame)
         if not frames:
             return pd.DataFrame({name: _column(name, 0) for name in columns})
         return pd.concat(frames, ignore_index=True)
+
+
+def in_a_row(kind: str, parts: Sequence[tuple[PartFiles, float]]) -> PartFiles:
+    """Parts of several runs as those of one, each run's times from such a time on."""
+    starts_s = {path: start_s for each, start_s in parts for path in each.paths}
+    return PartFiles(kind, tuple(starts_s), starts_s)
 
 
 def find_parts(run: Path, kind: str, notes: list[str]) -> PartFiles:

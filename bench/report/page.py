@@ -12,6 +12,7 @@ from string import Template
 
 from bench.report import sections
 from bench.report.comparison import comparison_table
+from bench.report.deployment import deployment_html
 from bench.report.drawing import Picture
 from bench.report.figures import latency_picture, throughput_picture, waste_picture
 from bench.report.finding import finding
@@ -92,6 +93,7 @@ def _page(
         over_time=sections.pictures_html(over_time) + tables(runs, sections.ALLOCATOR),
         requests=sections.requests_html(runs),
         incidents=sections.incidents_html(runs),
+        deployment=deployment_html(runs),
         details=sections.details_html(runs),
     )
 

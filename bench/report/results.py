@@ -1,8 +1,9 @@
 """Finds run folders and reads them, whatever state a run left them in.
 
-A folder is a run when it holds `summary.json`, or `config.yaml` and no runs below it (the folder of
-a matrix may hold a `config.yaml` of its own). What cannot be read is left out and said in
-`Run.notes`; nothing here raises for a file that a killed run left half-written.
+A folder is a run when it holds `summary.json`, or `soak.json` (its segments are one run), or
+`config.yaml` and no runs below it (the folder of a matrix may hold a `config.yaml` of its own).
+What cannot be read is left out and said in `Run.notes`; nothing here raises for a file that a
+killed run left half-written.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any
 import yaml
 
 from bench.errors import SettingError
-from bench.report.frames import PartFiles, find_parts
+from bench.report.frames import PartFiles, find_parts, in_a_row
+from bench.report.soaks import SOAK, moved, read_segments
 
 SUMMARY = "summary.json"
 CONFIG = "config.yaml"
@@ -44,6 +46,8 @@ class Run:
     timeline: PartFiles
     unfilled: PartFiles
     notes: list[str] = field(default_factory=list)
+    restarts_s: tuple[float, ...] = ()
+    """Where a soak went on with another worker."""
 
     @property
     def name(self) -> str:
@@ -162,7 +166,7 @@ def load_runs(directory: Path) -> list[Run]:
 
 def _run_folders(directory: Path) -> Iterator[Path]:
     """Run folders in `directory`, by path. Hidden folders (Hydra's `.hydra`) are passed over."""
-    if (directory / SUMMARY).is_file():
+    if (directory / SUMMARY).is_file() or (directory / SOAK).is_file():
         yield directory
         return
     below = sorted(p for p in _listed(directory) if p.is_dir() and not p.name.startswith("."))
@@ -185,6 +189,8 @@ def _listed(directory: Path) -> list[Path]:
 
 
 def _load_run(path: Path, root: Path) -> Run:
+    if (path / SOAK).is_file():
+        return _load_soak(path, root)
     notes: list[str] = []
     config_text, config = _read_config(path / CONFIG, notes)
     return Run(
@@ -199,6 +205,34 @@ def _load_run(path: Path, root: Path) -> Run:
         timeline=find_parts(path, "timeline", notes),
         unfilled=find_parts(path, "unfilled", notes),
         notes=notes,
+    )
+
+
+def _load_soak(path: Path, root: Path) -> Run:
+    """A soak as one run: rows of all segments, with times on its clock, and the summary of all."""
+    notes: list[str] = []
+    config_text, config = _read_config(path / CONFIG, notes)
+    segments = read_segments(path, notes)
+    parts = {
+        kind: in_a_row(kind, [(find_parts(s.path, kind, notes), s.start_s) for s in segments])
+        for kind in ("requests", "timeline", "unfilled")
+    }
+    first = segments[0].path if segments else path
+    return Run(
+        path=path,
+        folder=path.relative_to(root).as_posix(),
+        summary=_read_json(path / SUMMARY, notes),
+        config=config,
+        config_text=config_text,
+        environment=_read_json(first / "environment.json", notes),
+        incidents=tuple(
+            moved(incident, segment.start_s)
+            for segment in segments
+            for incident in _read_lines(segment.path / "incidents.jsonl", notes)
+        ),
+        notes=notes,
+        restarts_s=tuple(segment.start_s for segment in segments[1:]),
+        **parts,
     )
 
 

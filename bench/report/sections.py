@@ -31,8 +31,8 @@ THROUGHPUT = (
 ALLOCATOR = (q.PEAK_RESERVED, q.OOMS, q.RETRIES)
 FIRST_INCIDENTS = 3
 INCIDENT_FIELDS = (
-    "kind", "first_s", "request_id", "wanted_tokens", "refusals", "waited_s", "preempted_request",
-    "error", "time_s", "count",
+    "kind", "layer", "first_s", "request_id", "wanted_tokens", "refusals", "waited_s",
+    "preempted_request", "error", "time_s", "count",
 )  # fmt: skip
 BEST_MARK = (
     '<p class="notes">\N{BLACK RIGHT-POINTING SMALL TRIANGLE} best among the completed runs that '

@@ -73,10 +73,15 @@ def _fragmentation(workload: str, slug: str, group: list[Run]) -> Picture:
     return render(
         f"fragmentation_over_time-{slug}",
         f"{workload}: memory that torch reserved and allocated, what lies between the two, and "
-        f"the part that holds live tokens ({times(group)} time).",
+        f"the part that holds live tokens ({times(group)} time).{_restarts_said(group)}",
         f"Lines over time, a panel a run: {', '.join(run.name for run in group[:12])}",
         lambda theme: _draw_panels(group, frames, _draw_fragmentation, _line_legend(theme), theme),
     )
+
+
+def _restarts_said(group: Sequence[Run]) -> str:
+    restarted = any(run.restarts_s for run in group)
+    return " Dotted verticals mark where a soak went on with another worker." if restarted else ""
 
 
 def _waste(workload: str, slug: str, group: list[Run]) -> Picture:
@@ -112,6 +117,8 @@ def _draw_panels(
     for axes, run, frame, label in zip(panels, group, frames, labels(group), strict=False):
         axes.set_title(wrapped(label, 56), pad=12)
         draw(axes, frame, run, theme)
+        for restart_s in run.restarts_s:
+            axes.axvline(restart_s, color=theme.muted, linewidth=1, linestyle=(0, (1, 3)))
     for axes in panels[len(group) :]:
         axes.set_visible(False)
     end_s = max((frame["time_s"].max() for frame in frames if not frame.empty), default=1)

@@ -100,9 +100,9 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """From the engine, a few times a second: gauges and counters by name."""
+    """From the engine, a few times a second: gauges, counters and counts by size, by name."""
 
-    values: dict[str, float | None]
+    values: dict[str, Any]
 
 
 ToEngine = Ask | Cancel | Pause | Stop

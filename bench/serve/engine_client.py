@@ -86,7 +86,7 @@ class EngineClient:
 
     def __init__(self) -> None:
         self.facts: dict[str, Any] = {}
-        self.stats: dict[str, float | None] = {}
+        self.stats: dict[str, Any] = {}
         self._kill = threading.Event()
         self._streams: dict[int, Stream] = {}
         self._taken = Numbers()

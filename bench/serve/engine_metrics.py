@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
-Stats = Mapping[str, float | None]
+from bench.incidents.rules import Layer
+
+Stats = Mapping[str, Any]
+"""Numbers, null where there is none, and tallies (bench.metrics.tally) by size."""
 
 _VLLM_GAUGES = {
     "vllm:num_requests_running": ("running", "Requests that hold memory."),
@@ -24,6 +35,14 @@ _GAUGES = {
     "cached_bytes": "Of the KV budget: kept for reuse, evictable.",
     "held_bytes": "Of the KV budget: held by sequences.",
     "token_states_bytes": "Of the held bytes: K and V of live tokens, shared ones once.",
+    "live_tokens": "Tokens whose K and V are held, shared ones once.",
+    "kv_capacity_tokens": "Tokens whose K and V the KV budget has room for: its envelope.",
+    "blocks_used": "Blocks of the pool that sequences hold.",
+    "blocks_free": "Blocks of the pool that nobody holds or keeps.",
+    "blocks_cached": "Blocks of the pool that are kept for reuse, evictable.",
+    "step_sequences": "Sequences in the last step.",
+    "step_tokens": "Tokens in the last step.",
+    "token_budget": "Tokens that a step may have, of prompts alone with whole prefills.",
     "allocated_bytes": "Allocator: handed out.",
     "reserved_bytes": "Allocator: taken from the driver.",
     "active_bytes": "Allocator: handed out or waiting for an event.",
@@ -35,10 +54,19 @@ _GAUGES = {
 _COUNTERS = {
     "steps": "Steps of the engine.",
     "oom_incidents": "Episodes in which memory was refused.",
+    "worker_restarts": "Times that the engine's process died and another went on.",
     "num_alloc_retries": "Allocator: allocations that made it release its cached segments.",
     "num_ooms": "Allocator: allocations that failed.",
     "driver_calls": "Allocator: calls of the driver.",
 }
+
+
+KINDS = ("reserve_refused", "extend_refused", "activation_refused", "source_refused")
+LAYERS = (*Layer, "")
+"""The last: not known, where there is no allocator to ask."""
+
+STEP_BUCKETS = [1 << power for power in range(15)]
+FAILURE_BUCKETS = [1 << power for power in range(20, 37)]
 
 
 class EngineCollector(Collector):
@@ -62,6 +90,17 @@ class EngineCollector(Collector):
             yield from self._gauge(f"fragbench:{key}", meaning, stats.get(key), {})
         for key, meaning in _COUNTERS.items():
             yield from self._counter(f"fragbench:{key}", meaning, stats.get(key), {})
+        yield from self._step_sizes(stats.get("tokens_of_steps"))
+        yield from _failures(stats.get("allocation_failures_by_size"))
+
+    def _step_sizes(self, tally: Mapping[str, Any] | None) -> Iterator[Metric]:
+        if tally is not None:
+            family = HistogramMetricFamily(
+                "vllm:iteration_tokens_total", "Tokens of each step.", labels=list(self._labels)
+            )
+            sizes = _histogram([tally], STEP_BUCKETS)
+            family.add_metric(list(self._labels.values()), *sizes)
+            yield family
 
     def _gauge(
         self, name: str, meaning: str, value: float | None, labels: Mapping[str, str]
@@ -78,6 +117,47 @@ class EngineCollector(Collector):
             family = CounterMetricFamily(name, meaning, labels=list(labels))
             family.add_metric(list(labels.values()), value)
             yield family
+
+
+def _failures(tallies: list[Mapping[str, Any]] | None) -> Iterator[Metric]:
+    """Failures by kind and layer, and their sizes by kind: there from the start, at 0, for the
+    first failure is a rise too."""
+    if tallies is None:
+        return
+    counter = CounterMetricFamily(
+        "fragbench:allocation_failures", "Requests for memory that were refused, by what asked "
+        "and by the layer that it comes from.", labels=["kind", "layer"],
+    )  # fmt: skip
+    sizes = HistogramMetricFamily(
+        "fragbench:allocation_failure_bytes", "Bytes of each of them.", labels=["kind"]
+    )
+    for kind in KINDS:
+        of_kind = [tally for tally in tallies if tally["kind"] == kind]
+        for layer in LAYERS:
+            counts = (sum(t["counts"].values()) for t in of_kind if (t["layer"] or "") == layer)
+            counter.add_metric([kind, layer], sum(counts))
+        sizes.add_metric([kind], *_histogram(of_kind, FAILURE_BUCKETS))
+    yield counter
+    yield sizes
+
+
+def _histogram(
+    tallies: Collection[Mapping[str, Any]], bounds: Iterable[int]
+) -> tuple[list[tuple[str, float]], float]:
+    """Prometheus's cumulative buckets, always the same ones, and the sum."""
+    counts: Counter[int] = Counter()
+    for tally in tallies:
+        counts.update({int(bound): count for bound, count in tally["counts"].items()})
+    buckets = [
+        (_go(bound), float(sum(n for size, n in counts.items() if size <= bound)))
+        for bound in bounds
+    ]
+    return [*buckets, ("+Inf", float(counts.total()))], sum(tally["sum"] for tally in tallies)
+
+
+def _go(bound: int) -> str:
+    """As Prometheus writes bounds."""
+    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]
 
 
 def kv_usage(stats: Stats) -> float | None:

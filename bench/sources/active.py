@@ -87,8 +87,7 @@ class Sources:
 
     def _note_refusals(self, name: str, refusals: int) -> None:
         if self.incidents is not None:
-            wanted_bytes = self._rooms[name].wanted_bytes
-            self.incidents.source_refused(name, wanted_bytes, refusals, self._now)
+            self.incidents.source_refused(name, self._rooms[name], refusals, self._now)
 
     def others(self) -> Others:
         """What sources hold, for a backend that shares the allocator with them."""

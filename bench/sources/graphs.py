@@ -121,8 +121,8 @@ class Graphs(Quiet):
             self._served.run_step(size, size)
             with _cuda.use_mem_pool(pool):
                 self._served.run_step(size, size)
-        except torch.OutOfMemoryError:
-            self._room.refuse(None)
+        except torch.OutOfMemoryError as error:
+            self._room.refuse(getattr(error, "needed_bytes", None), str(error))
             return False
         return True
 

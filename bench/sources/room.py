@@ -7,6 +7,7 @@ the card left to nobody. So KV memory stays as large as it was said to be, whate
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -22,6 +23,14 @@ class Headroom:
         self.frees = 0
 
 
+class _Refused(NamedTuple):
+    """The allocator refused so many bytes, saying `error`, when so much had been given back."""
+
+    frees: int
+    nbytes: int
+    error: str
+
+
 class Room:
     """What one source takes and gives. `held_bytes` is as asked for, before rounding;
     `allocations` and `refused` count takes' blocks and takes that were refused; `moves` tells
@@ -35,21 +44,25 @@ class Room:
         self.refused = 0
         self.moves = 0
         self.wanted_bytes: int | None = None  # of the last refusal, where it is known
+        self.error: str | None = None  # what PyTorch said of it; None where a limit refused it
         self._headroom = headroom
         self._sizes: dict[int, int] = {}
-        self._refused_at: tuple[int, int] | None = None
+        self._refused_at: _Refused | None = None
 
     def take(self, sizes: Sequence[int]) -> list[int] | None:
         """The addresses of blocks of these sizes in bytes, all of them or None."""
         total = sum(sizes)
-        if not self.allows(total) or self._is_hopeless(total):
+        if not self.allows(total):
             self.refuse(total)
+            return None
+        if (refused := self._hopeless(total)) is not None:
+            self.refuse(total, refused.error)
             return None
         self.moves += 1
         blocks = _allocate(sizes)
-        if blocks is None:
-            self._refused_at = self._headroom.frees, total
-            self.refuse(total)
+        if isinstance(blocks, str):
+            self._refused_at = _Refused(self._headroom.frees, total, blocks)
+            self.refuse(total, blocks)
             return None
         self._sizes.update(zip(blocks, sizes, strict=True))
         self.allocations += len(blocks)
@@ -88,26 +101,35 @@ class Room:
         planned, held = self.planned_bytes, self.held_bytes
         return max(0, held + nbytes - planned) - max(0, held - planned)
 
-    def refuse(self, nbytes: int | None) -> None:
-        """Counts that so much was wanted and not had; None where that is not known."""
+    @property
+    def left_bytes(self) -> int:
+        """What plan and headroom leave."""
+        unused = max(0, self.planned_bytes - self.held_bytes)
+        return unused + self._headroom.limit_bytes - self._headroom.used_bytes
+
+    def refuse(self, nbytes: int | None, error: str | None = None) -> None:
+        """Counts that so much was wanted and not had (None: not known), `error` being what PyTorch
+        said."""
         self.refused += 1
         self.wanted_bytes = nbytes
+        self.error = error
 
-    def _is_hopeless(self, nbytes: int) -> bool:
-        """Whether no more than this was refused and nothing was given back since."""
-        if self._refused_at is None:
-            return False
-        frees, refused_bytes = self._refused_at
-        return frees == self._headroom.frees and nbytes >= refused_bytes
+    def _hopeless(self, nbytes: int) -> _Refused | None:
+        """The last refusal, if it was of no more than this and nothing was given back since."""
+        refused = self._refused_at
+        if refused is None or refused.frees != self._headroom.frees or nbytes < refused.nbytes:
+            return None
+        return refused
 
 
-def _allocate(sizes: Sequence[int]) -> list[int] | None:
+def _allocate(sizes: Sequence[int]) -> list[int] | str:
+    """Addresses of blocks of these sizes, or what PyTorch says instead."""
     blocks: list[int] = []
     try:
         for size in sizes:
             blocks.append(torch._C._cuda_cudaCachingAllocator_raw_alloc(size, 0))
-    except torch.OutOfMemoryError:
+    except torch.OutOfMemoryError as error:
         for block in blocks:
             torch._C._cuda_cudaCachingAllocator_raw_delete(block)
-        return None
+        return str(error)
     return blocks

@@ -132,6 +132,7 @@ class Lab:
         activations: Activations | None = None,
         driver_calls: Callable[[], dict[str, int]] = dict,
         sources: Sources | None = None,
+        incidents: IncidentLog | None = None,
     ) -> None:
         self.backend = RecordingBackend(backend)
         self.ends: list[End] = []
@@ -142,7 +143,7 @@ class Lab:
             ModelledExecutor(cost_model(backend.block_tokens), activations, driver_calls),
             engine_limits,
             MemoryAccount(token_bytes, budget_bytes),
-            IncidentLog(dict),
+            incidents or IncidentLog(dict),
             max_model_len,
             lambda *end: self.ends.append(End(*end)),
             families if backend.caches_prefixes else None,

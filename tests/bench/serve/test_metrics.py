@@ -34,6 +34,7 @@ VLLM = {
     "request_queue_time_seconds": "histogram",
     "request_prefill_time_seconds": "histogram",
     "request_inference_time_seconds": "histogram",
+    "iteration_tokens_total": "histogram",
 }
 """Names and types of vLLM's V1 engine (vllm/v1/metrics/loggers.py), those that are here."""
 
@@ -134,6 +135,26 @@ def test_memory_and_the_allocator_are_those_of_the_engine(server: Server) -> Non
     assert budget < server.metric("fragbench:allocated_bytes") <= reserved
     assert server.metric("fragbench:segments") > 0
     assert server.metric("fragbench:driver_calls_total") > 0
+
+
+def test_blocks_steps_and_failures_are_those_of_the_engine(server: Server) -> None:
+    """4 GiB of 128 KiB a token, in blocks of 16 tokens, less the pool's null block and rest."""
+    capacity = server.metric("fragbench:kv_capacity_tokens")
+    assert capacity == (4 << 30) // (128 << 10)
+    server.wait_until(lambda: server.metric("fragbench:held_bytes") == 0)
+    server.wait_until(lambda: server.metric("fragbench:blocks_used") == 0)
+    blocks = server.metric("fragbench:blocks_free") + server.metric("fragbench:blocks_cached")
+    assert capacity // 16 - 64 < blocks < capacity // 16
+    steps = server.metric("vllm:iteration_tokens_total_count")
+    tokens = server.metric("vllm:iteration_tokens_total_sum")
+    server.post("completions", {"prompt": "abcdefgh", "max_tokens": 3})
+    server.wait_until(lambda: server.metric("vllm:iteration_tokens_total_sum") == tokens + 8 + 2)
+    assert server.metric("vllm:iteration_tokens_total_count") == steps + 3
+    assert server.metric("fragbench:token_budget") == 2048
+    for layer in ("capacity", "kv_policy", "allocator", "workspace"):
+        failures = server.metric("fragbench:allocation_failures_total", layer=layer)
+        assert failures == 0
+    assert server.metric("fragbench:worker_restarts_total") == 0
 
 
 def test_hits_count_in_tokens(server: Server) -> None:

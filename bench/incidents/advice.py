@@ -1,0 +1,174 @@
+"""What to change and what would not help, by layer, with the numbers that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from bench.incidents.episodes import KV_KINDS, NOT_KNOWN, available_bytes, sought_bytes
+from bench.incidents.rules import Layer
+from bench.incidents.words import mib, percent, share
+from bench.report.results import Run
+
+ROLES = {
+    Layer.CAPACITY: "application",
+    Layer.KV_POLICY: "inference",
+    Layer.ALLOCATOR: "platform",
+    Layer.WORKSPACE: "inference",
+}
+"""Who owns a layer: the application asks for tokens, the inference team divides the memory and lays
+KV out, the platform sets up the allocator and its processes."""
+
+NEARLY_ALL = 0.9
+"""Of the budget, from which on live tokens leave a better policy little to win."""
+
+
+class Advice(NamedTuple):
+    """Sentences, the first the most useful."""
+
+    change: list[str]
+    no_help: list[str]
+
+
+def advice(layer: str, found: Mapping[str, Any], run: Run) -> Advice:
+    """For one layer of a run's incidents, as bench.incidents.episodes counts them."""
+    if layer == NOT_KNOWN:
+        known = "Run again with a newer version and device=virtual or device=cuda: nothing here "
+        return Advice([f"{known}says which layer it is."], [])
+    return _ADVICE[Layer(layer)](found, run)
+
+
+def live_share(found: Mapping[str, Any]) -> float | None:
+    """Live tokens of the KV budget, at the median incident."""
+    return share(found["median"]["token_states_bytes"], found["median"]["kv_budget_bytes"])
+
+
+def _capacity(found: Mapping[str, Any], run: Run) -> Advice:
+    short = found["lacking_tokens"]
+    least = f", {short:,} more in the worst case" if short else ""
+    return Advice(
+        [
+            f"Admit fewer tokens (engine.max_live_tokens, engine.max_num_seqs, max_model_len), or "
+            f"give KV memory room for more{least}: a larger gpu, more tensor_parallel.",
+            "Make tokens or weights smaller: kv_dtype=fp8 holds twice the tokens, weight_dtype=fp8 "
+            "or int4 leaves more of the card.",
+        ],
+        [
+            "Allocator settings, emptying the cache and restarts: all free memory in one piece "
+            "would still be too little.",
+            f"Another layout of KV memory: live tokens are {percent(live_share(found))} of the "
+            "budget, and those that were to come do not fit in the rest.",
+        ],
+    )
+
+
+def _kv_policy(found: Mapping[str, Any], run: Run) -> Advice:
+    median = found["median"]
+    terms = {name: median[f"{name}_bytes"] or 0 for name in ("reservation", "internal", "rounding")}
+    largest = max(terms, key=lambda name: terms[name])
+    change = [_remedy(largest, terms, median, pooled=bool(found["worst"].get("kv_pooled")))]
+    live = live_share(found)
+    if live is not None and live >= NEARLY_ALL:
+        change.append(
+            f"Do as for capacity as well: live tokens are {percent(live)} of the budget already, "
+            "so that a better policy only postpones this."
+        )
+    return Advice(
+        change,
+        [
+            "Allocator settings, emptying the cache and restarts: the memory is held by sequences, "
+            "not fragmented.",
+            "A larger card alone: the same share of it is held for nothing.",
+        ],
+    )
+
+
+def _remedy(
+    largest: str, terms: Mapping[str, float], median: Mapping[str, Any], *, pooled: bool
+) -> str:
+    wanted, needed = median["wanted_bytes"] or 0, median["needed_bytes"] or 0
+    held = share(terms[largest], median["kv_budget_bytes"])
+    if wanted - needed > sum(terms.values()):
+        return (
+            f"Take memory as tokens come (backend=paged): {mib(wanted)} were wanted for "
+            f"{mib(needed)} of tokens, for a copy, a bucket or a reservation."
+        )
+    if largest == "rounding":
+        return (
+            f"Take smaller units (blocks, pages; no buddy arena): {percent(held)} of the budget "
+            "is rounding."
+        )
+    what = {"reservation": "waits for tokens that come later", "internal": "is never filled"}
+    how = "Reserve less ahead (backend=paged, or backend.reserve=pow2 in place of max)"
+    if pooled:
+        how = "Take smaller blocks or pages (backend.block_size, backend.layout=sequence)"
+    return f"{how}: {percent(held)} of the budget is held and {what[largest]}."
+
+
+def _allocator(found: Mapping[str, Any], run: Run) -> Advice:
+    in_arena = found["median_of"] in KV_KINDS and found["worst"].get("kv_pooled")
+    change = [
+        "Keep KV memory out of the allocator's way: backend=paged takes one pool at the start.",
+        "Give buffers few sizes: backend=bucketed, engine.activation_buckets=true.",
+    ]
+    if in_arena:
+        change.insert(0, "Take another arena than buddies (backend.arena=torch), or backend=paged.")
+    elif "expandable_segments:True" not in _alloc_conf(run):
+        change.insert(
+            0,
+            "Set alloc_conf=expandable_segments:True, and see with `fragbench replay` whether it "
+            "helps here: segments then grow where they are.",
+        )
+    return Advice(
+        change,
+        [
+            "Emptying the cache: PyTorch released every segment that nothing lives in before it "
+            "gave up.",
+            f"A smaller batch or a larger card alone: {mib(available_bytes(found))} were free, "
+            f"more than the {mib(sought_bytes(found))} that were needed.",
+        ],
+    )
+
+
+def _alloc_conf(run: Run) -> str:
+    backend = run.config.get("backend")
+    own = backend.get("alloc_conf") if isinstance(backend, Mapping) else None
+    return f"{run.config.get('alloc_conf') or ''},{own or ''}"
+
+
+def _workspace(found: Mapping[str, Any], run: Run) -> Advice:
+    short = found["lacking_bytes"]
+    return Advice(
+        [
+            _utilization(short, run),
+            "Make steps smaller: a lower engine.token_budget with engine.prefill=chunked, fewer "
+            "engine.max_num_seqs.",
+        ],
+        [
+            "More KV memory, or a higher utilization: that is what took the room.",
+            "Allocator settings and emptying the cache: all that was free, "
+            f"{mib(available_bytes(found))}, is less than the {mib(sought_bytes(found))} that were "
+            "needed.",
+        ],
+    )
+
+
+def _utilization(short: float | None, run: Run) -> str:
+    now = run.config.get("utilization")
+    memory = run.environment.get("memory")
+    usable = memory.get("usable_bytes") if isinstance(memory, Mapping) else None
+    if not short or not usable or not isinstance(now, int | float):
+        return "Leave more of the card beside KV memory: lower utilization or kv_budget."
+    lower = int(100 * (now - short / usable)) / 100
+    return (
+        f"Leave more of the card beside KV memory: utilization={lower:g} in place of {now:g} gives "
+        f"it the {mib(short)} that it was short of in the worst case."
+    )
+
+
+_ADVICE: dict[Layer, Callable[[Mapping[str, Any], Run], Advice]] = {
+    Layer.CAPACITY: _capacity,
+    Layer.KV_POLICY: _kv_policy,
+    Layer.ALLOCATOR: _allocator,
+    Layer.WORKSPACE: _workspace,
+}

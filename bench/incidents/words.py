@@ -1,0 +1,26 @@
+"""Numbers as an incident report says them; what is undefined is a dash."""
+
+from __future__ import annotations
+
+UNDEFINED = "-"
+MIB = 1 << 20
+
+
+def mib(nbytes: float | None) -> str:
+    """Bytes in MiB."""
+    return UNDEFINED if nbytes is None else f"{nbytes / MIB:,.1f} MiB"
+
+
+def percent(value: float | None) -> str:
+    """A share from 0 to 1."""
+    return UNDEFINED if value is None else f"{100 * value:.1f} %"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds of the run's clock."""
+    return UNDEFINED if value is None else f"{value:,.1f} s"
+
+
+def share(part: float | None, whole: float | None) -> float | None:
+    """part / whole; None where that is undefined."""
+    return None if part is None or not whole else part / whole

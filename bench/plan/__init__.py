@@ -1,0 +1,1 @@
+"""`fragbench plan`: deployment questions answered with numbers before a run."""

@@ -1,0 +1,1 @@
+"""`fragbench replay`: a recorded memory snapshot under other settings of the allocator."""

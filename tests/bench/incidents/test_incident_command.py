@@ -1,0 +1,185 @@
+"""`fragbench incident` on folders made by hand: what it says follows the numbers in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cli import main
+from tests.bench.report.conftest import run_writer
+
+MIB = 1 << 20
+OOM = (
+    "CUDA out of memory. Tried to allocate 26.00 MiB. GPU 0 has a total capacity of 40.00 GiB of "
+    "which 16.00 MiB is free. If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  See documentation for Memory Management"
+)
+
+
+def incident(layer: str | None, kind: str = "reserve_refused", **changes: Any) -> dict[str, Any]:
+    """Of a budget of 100 MiB half is live, in 50 tokens; of the card 10 MiB are free."""
+    made: dict[str, Any] = {
+        "kind": kind, "layer": layer, "wanted_bytes": 20 * MIB, "needed_bytes": 15 * MIB,
+        "tried_bytes": None, "error": None, "first_s": 10.0, "last_s": 20.0, "refusals": 3,
+        "active_sequences": 4, "waiting": 2, "live_tokens": 50, "kv_budget_bytes": 100 * MIB,
+        "held_bytes": 90 * MIB, "token_states_bytes": 50 * MIB, "reservation_bytes": 30 * MIB,
+        "internal_bytes": 10 * MIB, "rounding_bytes": 2 * MIB, "cached_bytes": 0,
+        "free_bytes": 8 * MIB, "kv_pooled": False, "driver_free_bytes": 4 * MIB,
+        "allocated_bytes": 194 * MIB, "reserved_bytes": 200 * MIB, "largest_free_bytes": 4 * MIB,
+    }  # fmt: skip
+    if kind in ("reserve_refused", "extend_refused"):
+        made |= {"request_id": 7, "wanted_tokens": 15}
+    return made | changes
+
+
+def write(
+    root: Path, name: str, *incidents: dict[str, Any], config: str = "", **facts: Any
+) -> Path:
+    folder = run_writer(root)(name, "contiguous", **facts)
+    lines = "".join(json.dumps(each) + "\n" for each in incidents)
+    (folder / "incidents.jsonl").write_text(lines)
+    with (folder / "config.yaml").open("a") as file:
+        file.write(config)
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main(["incident", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_report_says_what_when_which_layer_and_who_owns_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    incidents = [
+        incident("kv_policy", first_s=30.0, last_s=31.0, waited_s=1.0),
+        incident("kv_policy", first_s=5.0, last_s=6.0, waited_s=9.0),
+        incident("allocator", refusals=1, waited_s=0.5, error=OOM, tried_bytes=26 * MIB),
+    ]
+    # 100 requests at 2 a second: 50 s.
+    text = said(capsys, write(tmp_path, "a", *incidents), "owner.inference=serving")
+    assert "3 incidents, 7 refusals: 3 requests waited at admission. The run completed." in text
+    assert "- **Layer:** kv_policy in 2 of 3 incidents (owner: serving)\n" in text
+    assert "| allocator: largest free block | 20.0 % of what was asked for |" in text
+    assert "first at 5.0 s, last at 31.0 s of 50.0 s on the run's clock, 216.0 an hour" in text
+    assert "| kv_policy | 2 | 6 | serving |" in text
+    assert "| allocator | 1 | 1 | platform |" in text
+    assert text.index("## kv_policy") < text.index("## allocator"), "the commonest comes first"
+    assert "(request 7) at 5.0 s: 20.0 MiB wanted, 3 refusals, waited 9.0 s" in text
+    assert "Tried to allocate 26.00 MiB. GPU 0 has a total capacity of 40.00 GiB" in text
+    assert "try setting" not in text
+    assert "| live tokens | 50 (50.0 % of the KV budget) | live_tokens" in text
+    assert "| free for it | 10.0 MiB | free_bytes + rounding_bytes |" in text
+    assert "30.0 % of the budget is held and waits for tokens that come later" in text
+
+
+def advice(capsys: pytest.CaptureFixture[str], folder: Path) -> str:
+    return said(capsys, folder).partition("**What to change**")[2]
+
+
+def test_capacity_is_short_of_so_many_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """50 MiB of 50 tokens and 60 MiB more, of 100: 10 tokens too many."""
+    folder = write(tmp_path, "a", incident("capacity", needed_bytes=60 * MIB))
+    text = advice(capsys, folder)
+    assert "10 more in the worst case" in text
+    assert "Allocator settings, emptying the cache and restarts: all free memory in one" in text
+
+
+def test_a_policy_that_wastes_little_is_told_to_be_near_capacity(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waste = {"token_states_bytes": 96 * MIB, "reservation_bytes": MIB, "internal_bytes": 2 * MIB}
+    near = incident("kv_policy", wanted_bytes=MIB, needed_bytes=MIB, kv_pooled=True, **waste)
+    text = advice(capsys, write(tmp_path, "a", near))
+    assert "Take smaller blocks or pages" in text
+    assert "Do as for capacity as well: live tokens are 96.0 % of the budget already" in text
+    far = incident("kv_policy", kv_pooled=True)
+    assert "Do as for capacity" not in advice(capsys, write(tmp_path, "b", far))
+
+
+def test_a_copy_is_more_than_what_is_held_for_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = incident("kv_policy", "extend_refused", wanted_bytes=60 * MIB, needed_bytes=MIB)
+    text = advice(capsys, write(tmp_path, "a", copy))
+    assert "60.0 MiB were wanted for 1.0 MiB of tokens" in text
+
+
+@pytest.mark.parametrize(
+    ("conf", "first"),
+    [("", "- Set alloc_conf=expandable"), ("expandable_segments:True", "- Keep KV memory out of")],
+)
+def test_an_allocator_setting_is_advised_where_it_is_not_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], conf: str, first: str
+) -> None:
+    config = f"alloc_conf: '{conf}'\n"
+    holes = incident("allocator", wanted_bytes=9 * MIB)
+    text = advice(capsys, write(tmp_path, "a", holes, config=config))
+    assert text.split("\n\n")[1].startswith(first)
+    assert "10.0 MiB were free, more than the 9.0 MiB that were needed" in text
+
+
+def test_workspace_gets_the_utilization_that_leaves_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """10 MiB are free and 15 needed: 5 of 1,000 MiB are half a percent, and 0.945 becomes 0.94."""
+    step = incident("workspace", "activation_refused", preempted_request=None, ended_run=True)
+    folder = write(tmp_path, "a", step, config="utilization: 0.945\n", status="failed", cause="oom")
+    environment = {"memory": {"usable_bytes": 1000 * MIB}}
+    (folder / "environment.json").write_text(json.dumps(environment))
+    text = said(capsys, folder)
+    assert "The run failed: oom." in text
+    assert "workspace in 1 of 1 incidents (owner: inference); workspace where the run ended" in text
+    assert "20.0 MiB wanted, 3 refusals, the run ended there" in text
+    assert "| free for it | 10.0 MiB | driver_free_bytes + reserved_bytes - allocated_bytes" in text
+    assert "utilization=0.94 in place of 0.945 gives it the 5.0 MiB" in text
+
+
+def test_several_runs_are_several_reports_and_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    write(runs, "a", incident("capacity"))
+    write(runs, "b")
+    write(runs, "c", incident(None), {"kind": "refused"}, incident("of a later version"))
+    text = said(capsys, runs, f"out={out}")
+    assert text.count("# Allocation failures in ") == 2
+    assert "No allocation failed in backend=contiguous,workload=mixed." in text
+    assert "| not_known | 3 |" in text
+    assert (out / "incident.md").read_text() == text
+    told = json.loads((out / "incident.json").read_text())["runs"]
+    assert [run["incidents"] for run in told] == [1, 0, 3]
+    assert told[0]["layers"]["capacity"]["owner"] == "application"
+    assert told[2]["layers"]["not_known"]["owner"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "needs a folder"),
+        (["out=there"], "needs a folder"),
+        (["nowhere"], "incident: nowhere is not a folder"),
+        (["{empty}"], "holds no run"),
+        (["{run}", "owner.nobody=me"], "'owner.nobody=me' is no setting: use owner.platform="),
+        (["{run}", "owner.platform="], "owner.platform has no value: give it one, as in"),
+        (["{run}", "out={run}/summary.json/x"], "cannot be made: Not a directory"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    run = write(tmp_path, "a", incident("capacity"))
+    given = [each.format(empty=empty, run=run) for each in arguments]
+    assert main(["incident", *given]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "usage: fragbench incident DIR" in said(capsys, "--help")

@@ -5,6 +5,7 @@ Everything that a user can get wrong is found before the first file is written.
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable
@@ -195,14 +196,14 @@ class Run:
         self._stops_wanted += 1
 
     _now = 0.0
-    _ticked_at = 0.0
+    _ticked_at = math.inf
 
     def _on_tick(self, now: float) -> None:
         self._now = now
         if self._stops_wanted:
             self._stop(now)
         wall_s = time.monotonic()
-        step_s, self._ticked_at = wall_s - self._ticked_at, wall_s
+        step_s, self._ticked_at = max(wall_s - self._ticked_at, 0.0), wall_s
         # Another step like the last one would come too late.
         due_s = self._flushed_at + self._config.flush_s - min(step_s, self._config.flush_s)
         if wall_s > due_s or self._recorder.is_full:

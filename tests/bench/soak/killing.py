@@ -46,6 +46,19 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def workers(supervisor: int) -> list[int]:
+    """Processes that a fork server forked; what else they may start for a moment is none."""
+    found = [child for server in children(supervisor) for child in children(server)]
+    return [pid for pid in found if b"bench.device.fork_server" in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -61,6 +74,13 @@ class KilledSoak:
         self.seen: set[int] = set()
         self._log = folder / "log"
         self._start("duration=1d", *TRAFFIC, *settings, f"out={self.out}")
+
+    def __enter__(self) -> KilledSoak:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()  # unless it has ended
+        self.process.wait()
 
     def _start(self, *arguments: str) -> None:
         with self._log.open("a") as log:
@@ -103,7 +123,7 @@ class KilledSoak:
 
     def kill_worker(self) -> None:
         """And waits for the next segment."""
-        worker = wait_until(lambda: [w for s in children(self.process.pid) for w in children(s)])
+        worker = wait_until(lambda: workers(self.process.pid))
         before = len(self.segments())
         self.seen |= self.completed()
         os.kill(worker[0], signal.SIGKILL)

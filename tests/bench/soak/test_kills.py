@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.soak.killing import KilledSoak, check_whole, read_json, wait_until
+from tests.bench.soak.killing import KilledSoak, check_whole, wait_until
 from tests.virtual_gpu import skip_without_virtual_gpu
 
 
@@ -19,45 +19,36 @@ def _virtual_gpu() -> None:
 
 def test_ten_random_kills_lose_nothing_that_was_recorded(tmp_path: Path) -> None:
     rng = random.Random(0)
-    soak = KilledSoak(tmp_path, "flush_s=0.2")
-    for _ in range(8):
-        soak.kill_at_random(rng, supervisor_share=0.0)
-    for _ in range(2):
-        soak.kill_at_random(rng, supervisor_share=1.0)
-    soak.wait_for_completed()
-    assert soak.stop() == 130
-    check_whole(soak, 10)
+    with KilledSoak(tmp_path, "flush_s=0.2") as soak:
+        for kill in range(10):
+            soak.kill_at_random(rng, supervisor_share=float(kill >= 8))
+        soak.wait_for_completed()
+        assert soak.stop() == 130
+        check_whole(soak, 10)
 
 
 @pytest.mark.long
 def test_two_hundred_random_kills_lose_nothing_that_was_recorded(tmp_path: Path) -> None:
     rng = random.Random(1)
-    soak = KilledSoak(tmp_path, "flush_s=0.2")
-    for _ in range(200):
-        soak.kill_at_random(rng, supervisor_share=0.2)
-    soak.wait_for_completed()
-    assert soak.stop() == 130
-    check_whole(soak, 200)
+    with KilledSoak(tmp_path, "flush_s=0.2") as soak:
+        for _ in range(200):
+            soak.kill_at_random(rng, supervisor_share=0.2)
+        soak.wait_for_completed()
+        assert soak.stop() == 130
+        check_whole(soak, 200)
 
 
 @pytest.mark.long
 def test_what_a_kill_loses_is_at_most_five_seconds_old(tmp_path: Path) -> None:
     """Of wall time; with settings as they are by default."""
     rng = random.Random(2)
-    soak = KilledSoak(tmp_path)
-    for _ in range(6):
-        checkpoint = soak.out / soak_folder(soak) / "checkpoint.json"
-        wait_until(checkpoint.exists)
-        time.sleep(rng.uniform(0, 6))
-        age_s = time.time() - checkpoint.stat().st_mtime
-        soak.kill_worker()
-        assert age_s < 5
-        found = read_json(checkpoint)
-        assert found["sent"] > 0
-    assert soak.stop() == 130
-    check_whole(soak, 6)
-
-
-def soak_folder(soak: KilledSoak) -> str:
-    segments = wait_until(soak.segments)
-    return str(segments[-1].folder)
+    with KilledSoak(tmp_path) as soak:
+        for _ in range(6):
+            newest = soak.out / wait_until(soak.segments)[-1].folder
+            wait_until((newest / "checkpoint.json").exists)
+            time.sleep(rng.uniform(0, 6))
+            age_s = time.time() - (newest / "checkpoint.json").stat().st_mtime
+            soak.kill_worker()
+            assert age_s < 5
+        assert soak.stop() == 130
+        check_whole(soak, 6)

@@ -53,9 +53,9 @@ def test_a_soak_lasts_as_long_as_asked_on_its_own_clock(folder: Path) -> None:
 
 
 def test_a_run_that_was_stopped_drains_and_goes_on(folder: Path) -> None:
-    soak = KilledSoak(folder, "flush_s=0.2")
-    soak.wait_for_completed()
-    assert soak.stop() == signal.SIGINT + 128
+    with KilledSoak(folder, "flush_s=0.2") as soak:
+        soak.wait_for_completed()
+        assert soak.stop() == signal.SIGINT + 128
     first = read_json(soak.out / "segment-000" / "summary.json")
     assert (first["status"], first["cause"]) == ("incomplete", "stopped by the user")
     # what ran was finished, so that nothing that was admitted is open

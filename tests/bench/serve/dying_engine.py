@@ -19,7 +19,7 @@ def run(payload: dict[str, Any]) -> None:
 
     def refused(self: Engine, *what: Any) -> Any:
         if self.steps >= STEPS:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. And so.")
+            torch.empty(1 << 45, dtype=torch.uint8, device="cuda")  # more than there is
         return execute(self, *what)
 
     Engine._execute = refused  # type: ignore[method-assign]

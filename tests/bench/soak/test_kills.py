@@ -17,6 +17,7 @@ def _virtual_gpu() -> None:
     skip_without_virtual_gpu()
 
 
+@pytest.mark.long
 def test_ten_random_kills_lose_nothing_that_was_recorded(tmp_path: Path) -> None:
     rng = random.Random(0)
     with KilledSoak(tmp_path, "flush_s=0.2") as soak:

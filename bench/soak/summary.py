@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 
 from bench.cells import Cell
@@ -56,9 +57,15 @@ def _series(folder: Path, segment: Segment) -> Series | None:
     parts = sorted((folder / segment.folder / "timeline").glob("*.parquet"))
     if not parts:
         return None
-    columns = [pq.read_table(part, columns=_COLUMNS).to_pandas() for part in parts]
+    columns = [_read(part) for part in parts]
     each = [np.concatenate([c[name].to_numpy(dtype=float) for c in columns]) for name in _COLUMNS]
     return Series(each[0] + segment.start_s, each[1], each[2])
+
+
+def _read(part: Path) -> pd.DataFrame:
+    with pq.ParquetFile(part) as file:  # opened once: its worker may replace it meanwhile
+        rows: pd.DataFrame = file.read(columns=_COLUMNS).to_pandas()
+        return rows
 
 
 def trend_sentence(summary: dict[str, Any]) -> str:

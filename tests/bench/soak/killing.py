@@ -59,6 +59,13 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
+def read_part(path: Path) -> pd.DataFrame:
+    """Opened once, as it may be replaced meanwhile."""
+    with pq.ParquetFile(path) as file:
+        rows: pd.DataFrame = file.read().to_pandas()
+        return rows
+
+
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -102,7 +109,7 @@ class KilledSoak:
     def completed(self) -> set[int]:
         """Ids of requests that are on disk as completed, each of which must be there once."""
         parts = sorted(self.out.glob("segment-*/requests/*.parquet"))
-        rows = [pq.read_table(p, columns=["request_id", "status"]).to_pandas() for p in parts]
+        rows = [read_part(part)[["request_id", "status"]] for part in parts]
         if not rows:
             return set()
         found = pd.concat(rows)
@@ -119,7 +126,7 @@ class KilledSoak:
         if not segments or segments[-1].end_s is not None:
             return False
         parts = sorted((self.out / segments[-1].folder).glob("requests/*.parquet"))
-        return any(pq.read_metadata(part).num_rows for part in parts)
+        return any(len(read_part(part)) for part in parts)
 
     def kill_worker(self) -> None:
         """And waits for the next segment."""
@@ -166,7 +173,7 @@ def check_whole(soak: KilledSoak, kills: int) -> None:
     for before, after in itertools.pairwise(segments):
         assert after.start_s == before.end_s  # on one clock, without overlap
     for path in soak.out.rglob("*.parquet"):
-        pq.read_table(path)
+        read_part(path)
     assert not list(soak.out.glob("*.partial"))
     rows = 0
     for segment in segments:
@@ -187,7 +194,7 @@ def check_whole(soak: KilledSoak, kills: int) -> None:
 def check_segment(folder: Path, segment: Segment) -> int:
     """Requests that were sent have a row or are lost, and rows end when the segment did. Returns
     how many rows there are."""
-    parts = [pq.read_table(part).to_pandas() for part in folder.glob("requests/*.parquet")]
+    parts = [read_part(part) for part in folder.glob("requests/*.parquet")]
     rows = pd.concat(parts) if parts else pd.DataFrame({"end_s": []})
     checkpoint = read_json(folder / "checkpoint.json")
     if checkpoint is None:

@@ -37,7 +37,7 @@ def summary(folder: Path) -> dict[str, Any]:
 
 
 def test_a_soak_lasts_as_long_as_asked_on_its_own_clock(folder: Path) -> None:
-    settings = ["timeline_rows=256", "sample_interval_s=1"]
+    settings = ["timeline_rows=128", "sample_interval_s=1"]
     assert main(["soak", "duration=10m", *QUICK, *settings, "out=s"]) == 0
     found = summary(folder / "s")
     assert (found["status"], found["segments"], found["restarts"]) == ("completed", 1, 0)
@@ -48,7 +48,7 @@ def test_a_soak_lasts_as_long_as_asked_on_its_own_clock(folder: Path) -> None:
     completed = requests[requests["status"] == "completed"]
     assert found["ttft_s"]["mean"] == pytest.approx(ttft_s(completed).mean())
     timeline = pd.read_parquet(folder / "s" / "segment-000" / "timeline")
-    assert 128 <= len(timeline) <= 256  # of 600 samples
+    assert 64 <= len(timeline) <= 128  # of 600 samples
     assert timeline["time_s"].max() > 500
 
 

@@ -23,7 +23,10 @@ COMMANDS = {
     "serve": Command("bench.serve.command:main", "an OpenAI-compatible server: port=8000 ..."),
     "matrix": Command("bench.experiment:matrix", "a sweep: backend=a,b workload=c,d ..."),
     "soak": Command("bench.soak.command:main", "a run of hours, restarted: duration=6h ..."),
-    "report": Command("bench.report.page:main", "result folders -> report.html, figures, tables"),
+    "report": Command("bench.report.command:main", "result folders -> report.html and figures"),
+    "compare": Command(
+        "bench.report.compare_command:main", "two result sets: what moved: A B fail_over=5%"
+    ),
     "incident": Command(
         "bench.incidents.command:main", "why allocations failed, by layer: DIR owner.platform=..."
     ),

@@ -15,6 +15,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from bench.costs import CostConstants
+from bench.costs.factors import check_factors
 from bench.errors import SettingError
 from bench.gpu import Gpu
 from bench.load.settings import LoadSettings, check_load
@@ -70,6 +71,9 @@ class Config:
     serve: ServeSettings = field(default_factory=ServeSettings)
     name: str | None = None
     seed: int = 0
+    repeats: int = 1
+    sensitivity: bool = False
+    cost_factors: dict[str, float] = field(default_factory=dict)
     device: str = "auto"
     out: str | None = None
     kv_dtype: str = "fp16"
@@ -127,6 +131,7 @@ def check(config: Config) -> None:
         parse_bytes("kv_budget", config.kv_budget)
     if config.seed < 0:
         raise SettingError(f"seed={config.seed} is negative: give a whole number from 0 up.")
+    check_factors(config.cost_factors)
     _positive("time_scale", config.time_scale, "modelled seconds a second")
     _positive("sample_interval_s", config.sample_interval_s, "seconds")
     _positive("flush_s", config.flush_s, "seconds")

@@ -34,6 +34,7 @@ from bench.errors import SettingError
 from bench.help_text import help_text
 from bench.hydra_errors import HYDRA_ERRORS, sentence
 from bench.repeat import with_earlier_run
+from bench.variants import check_single, variants
 
 CONF_FOLDER = Path(conf.__file__).parent
 PLUGIN_PATH = Path(__file__).parent / "plugin_path"
@@ -85,12 +86,15 @@ def _main(command: str, argv: list[str], options: list[str]) -> int:
         return 0
     if asked.shows:  # Hydra would sweep rather than show
         options = []
-    cells, folder = compose_cells([*options, *argv], ["fragbench", command, *argv])
+    cells, folder = compose_cells([*options, *argv], ["fragbench", command, *argv], again=True)
     return run_cells(cells, make_console(), folder) if cells else max(_exit_codes, default=0)
 
 
-def compose_cells(argv: list[str], command: list[str]) -> tuple[list[Cell], Path]:
-    """The checked cells that overrides and Hydra's options ask for, and the folder for them.
+def compose_cells(
+    argv: list[str], command: list[str], *, again: bool = False
+) -> tuple[list[Cell], Path]:
+    """The checked cells that overrides and Hydra's options ask for, and the folder for them; with
+    `again`, also those that `repeats` and `sensitivity` add.
 
     None at all if Hydra showed something instead. Raises SettingError.
     """
@@ -98,7 +102,7 @@ def compose_cells(argv: list[str], command: list[str]) -> tuple[list[Cell], Path
     _exit_codes.clear()
     try:
         _compose(argv)
-        cells, folder = _cells(_composed, command)
+        cells, folder = _cells(_composed, command, again=again)
         if cells:
             check_cells(cells, folder)
     except SettingError:
@@ -205,7 +209,7 @@ def _task(composed: DictConfig) -> None:
         _composed.append(_Composed(ours, None))
         return
     name = settings.job.override_dirname.replace("/", "_") or "run"
-    cells, folder = _cells([_Composed(ours, name)], sys.argv)
+    cells, folder = _cells([_Composed(ours, name)], sys.argv, again=True)
     check_cells(cells, folder / name)
     _exit_codes.append(run_cells(cells, make_console(), folder / name))
 
@@ -227,7 +231,9 @@ def _without_hydra(composed: DictConfig) -> DictConfig:
     return ours
 
 
-def _cells(composed: Sequence[_Composed], command: list[str]) -> tuple[list[Cell], Path]:
+def _cells(
+    composed: Sequence[_Composed], command: list[str], *, again: bool
+) -> tuple[list[Cell], Path]:
     """Cells with all of their settings, and the folder that holds them. Raises SettingError."""
     configs = [_plain(one.config) for one in composed]
     if not configs:
@@ -240,11 +246,16 @@ def _cells(composed: Sequence[_Composed], command: list[str]) -> tuple[list[Cell
         )
     out = outs.pop()
     folder = Path(out).expanduser() if out else _dated_folder()
-    cells = []
+    cells: list[Cell] = []
     for config, (_, name) in zip(configs, composed, strict=True):
-        config["name"] = name or config["name"] or config["backend"].get("name") or "run"
         own = folder / name if name else folder
-        cells.append(Cell(name=config["name"], config=config, out=own, command=command))
+        called = name or config["name"] or config["backend"].get("name") or "run"
+        if not again:
+            check_single(command[1], config)
+        for apart, variant in variants(config):
+            variant["name"] = f"{called},{apart}" if apart else called
+            place = own / apart if apart else own
+            cells.append(Cell(name=variant["name"], config=variant, out=place, command=command))
     folders = [cell.out for cell in cells]
     twice = next((cell.name for cell in cells if folders.count(cell.out) > 1), None)
     if twice:

@@ -28,6 +28,7 @@ from bench.load.summary import (
     outcome,
     read_attempts,
     warnings,
+    write_client_gaps,
     write_requests,
 )
 from bench.load.table import print_figures
@@ -194,6 +195,7 @@ def _show(status: Status, progress: dict[str, Any]) -> None:
 def _figures(folder: Path, load: LoadSettings, facts: dict[str, Any]) -> dict[str, Any]:
     attempts = read_attempts(folder)
     write_requests(folder, last_attempts(attempts))
+    write_client_gaps(folder, attempts, load.warm_up_s, load.cool_down_s)
     found = figures(attempts, load.warm_up_s, load.cool_down_s)
     return found | {"warnings": warnings(found, facts)}
 

@@ -19,6 +19,7 @@ from bench.load.summary import (
     outcome,
     read_attempts,
     warnings,
+    write_client_gaps,
 )
 from bench.metrics.latency import LATENCIES, distribution
 from bench.metrics.records import REQUESTS, write_json
@@ -60,6 +61,7 @@ def join(
     start_s = _between(summary.get("clock_start_s"), facts.get("start_monotonic_s"))
     requests = _moved(last_attempts(attempts), 1.0, start_s * server.time_scale)
     _write_requests(folder / "requests", requests, served)
+    write_client_gaps(folder, attempts, load.warm_up_s, load.cool_down_s)
     found = figures(attempts, load.warm_up_s, load.cool_down_s)
     found["lateness_s"] = lateness_s(measured)
     whole_s = found["simulated_s"]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.load.records import ATTEMPTS, TIMED_OUT
+from bench.metrics.inter_token import write_gaps
 from bench.metrics.latency import distribution, latencies, left, prompt_readers
 from bench.metrics.outcomes import request_counts, throughput
 from bench.metrics.records import REQUESTS
@@ -73,7 +74,7 @@ def figures(attempts: pd.DataFrame, warm_up_s: float, cool_down_s: float) -> dic
     requests = last_attempts(attempts)
     window = _window(attempts, warm_up_s, cool_down_s)
     completed = requests[requests["status"] == Status.COMPLETED]
-    sent_within = completed[window.holds(completed["sent_s"])]
+    sent_within = _completed_within(requests, window)
     paced = prompt_readers(sent_within)
     return {
         "requests": request_counts(requests["status"], len(requests)),
@@ -92,6 +93,21 @@ def figures(attempts: pd.DataFrame, warm_up_s: float, cool_down_s: float) -> dic
         "lateness_s": lateness_s(attempts),
         "simulated_s": _end_s(attempts),
     }
+
+
+def write_client_gaps(
+    folder: Path, attempts: pd.DataFrame, warm_up_s: float, cool_down_s: float
+) -> None:
+    """Writes the gaps that `figures` has the percentiles of."""
+    window = _window(attempts, warm_up_s, cool_down_s)
+    gaps = gaps_s(prompt_readers(_completed_within(last_attempts(attempts), window)))
+    write_gaps(folder, gaps, np.ones(len(gaps), dtype=np.int64))
+
+
+def _completed_within(requests: pd.DataFrame, window: Window) -> pd.DataFrame:
+    """Requests that completed and were sent in the window."""
+    completed = requests[requests["status"] == Status.COMPLETED]
+    return completed[window.holds(completed["sent_s"])]
 
 
 def clients(attempts: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Any]:

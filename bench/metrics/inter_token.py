@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 SHORTEST_S, BIN_RATIO, BINS = 1e-6, 1.01, 2800
 """Bins reach from 1 us to 14 days, each 1 % wide."""
+TABLE = "inter_token"
 
 
 class Emits(Protocol):
@@ -93,8 +97,7 @@ class BinnedGaps(InterTokenGaps):
                 self._count(np.array([gap]))
 
     def _count(self, lengths_s: np.ndarray) -> None:
-        bins = np.log(np.maximum(lengths_s, SHORTEST_S) / SHORTEST_S) / np.log(BIN_RATIO)
-        np.add.at(self._counts, np.minimum(bins.astype(int), BINS - 1), 1)
+        np.add.at(self._counts, _bins_of(lengths_s), 1)
 
     def forget(self, before_step: int) -> None:
         """No open sequence had a token before that step."""
@@ -110,6 +113,16 @@ class BinnedGaps(InterTokenGaps):
         return weighted_bins([self.bins()])
 
 
+def write_gaps(folder: Path, lengths_s: np.ndarray, counts: np.ndarray) -> None:
+    """Writes gaps of any lengths, counted in bins, to `folder`/inter_token: for a distribution."""
+    binned = np.zeros(BINS, dtype=np.int64)
+    np.add.at(binned, _bins_of(lengths_s), counts)
+    found = np.flatnonzero(binned)
+    (folder / TABLE).mkdir(exist_ok=True)
+    table = pa.table({"gap_s": _middle_s(found), "count": binned[found]})
+    pq.write_table(table, folder / TABLE / "part-00000.parquet")
+
+
 def weighted_bins(counts: Iterable[Mapping[str, int]]) -> tuple[np.ndarray, np.ndarray]:
     """Gap lengths in seconds and how often each occurred, both of one shape (n,), of the bins of
     several engines together."""
@@ -118,4 +131,13 @@ def weighted_bins(counts: Iterable[Mapping[str, int]]) -> tuple[np.ndarray, np.n
         for bin_, count in each.items():
             total[int(bin_)] += count
     found = np.flatnonzero(total)
-    return SHORTEST_S * BIN_RATIO ** (found + 0.5), total[found]
+    return _middle_s(found), total[found]
+
+
+def _bins_of(lengths_s: np.ndarray) -> np.ndarray:
+    bins = np.log(np.maximum(lengths_s, SHORTEST_S) / SHORTEST_S) / np.log(BIN_RATIO)
+    return np.asarray(np.minimum(bins.astype(int), BINS - 1))
+
+
+def _middle_s(bins: np.ndarray) -> np.ndarray:
+    return np.asarray(SHORTEST_S * BIN_RATIO ** (bins + 0.5))

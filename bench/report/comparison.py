@@ -12,7 +12,9 @@ from rich.table import Table
 from bench.report import quantities as q
 from bench.report.groups import by_workload, common, labels, times, wrapped
 from bench.report.quantities import Quantity
+from bench.report.repeats import gathered
 from bench.report.results import Run
+from bench.report.sensitivity import split
 
 LABEL_COLUMNS = ("name", "backend", "workload", "model", "gpu", "device", "time", "status", "cause")
 
@@ -55,8 +57,10 @@ def comparison_table(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def print_comparison(runs: Sequence[Run], console: Console) -> None:
-    """Prints one table a workload, and below them the runs that did not complete, with causes."""
-    for workload, group in by_workload(runs).items():
+    """Prints one table a workload, of means over repeats, and below them the runs that did not
+    complete, with causes."""
+    rows, _ = split(gathered(runs))
+    for workload, group in by_workload(rows).items():
         console.print(_terminal_table(workload, group))
     console.print(
         "Shares are of the KV budget B, averaged over memory-bound time; '-' is undefined.",

@@ -1,4 +1,4 @@
-"""What all figures share: paper, fonts, empty panels, and PNG bytes out.
+"""What all figures share: paper, fonts, empty panels, and PNG and SVG out.
 
 Figures are drawn without pyplot, so nothing here depends on a display or on global state.
 """
@@ -6,8 +6,9 @@ Figures are drawn without pyplot, so nothing here depends on a display or on glo
 from __future__ import annotations
 
 import io
+import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
@@ -19,24 +20,43 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
 
-from bench.report.palette import DARK, LIGHT, Theme
+from bench.report.palette import LIGHT, Theme
 
 WIDTH_IN = 10.0
 DPI = 140
 
+FONTS = "'DejaVu Sans', Verdana, sans-serif"
+"""Verdana is as wide, where the first is missing."""
+
+THEME_COLOURS = {LIGHT.paper: "--paper", LIGHT.ink: "--ink", LIGHT.muted: "--muted",
+                 LIGHT.grid: "--line"}  # fmt: skip
+"""Of a figure, and what the page's style sheet (report.css) calls them."""
+
+_MARK = "backend--"
+
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure in both themes as PNG bytes. `name` is its file name without `.png`; `text` says
-    in words what it shows, for those who cannot see it."""
+    """One figure. `name` is its file name without an ending; `text` says in words what it shows,
+    for those who cannot see it. `png` and `svg` are files of their own; `inline` is the SVG as part
+    of a page, in the colours of the page's theme."""
 
     name: str
     caption: str
     text: str
-    light: bytes
-    dark: bytes
-    width_px: int
-    height_px: int
+    png: bytes
+    svg: str
+    inline: str
+
+
+def render(name: str, caption: str, text: str, draw: Callable[[], Figure]) -> Picture:
+    """Draws a figure once, for all of its forms."""
+    with style(LIGHT), mpl.rc_context({"svg.hashsalt": name}):
+        figure = draw()
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # it is laid out: once for all forms
+        drawn = svg(figure)
+        return Picture(name, caption, text, png(figure), drawn, _inline(drawn))
 
 
 @contextmanager
@@ -57,6 +77,7 @@ def style(theme: Theme) -> Iterator[None]:
         "legend.frameon": False,
         "hatch.linewidth": 0.6,
         "text.parse_math": False,
+        "svg.fonttype": "none",
         "figure.facecolor": theme.paper,
         "axes.facecolor": theme.paper,
         "savefig.facecolor": theme.paper,
@@ -92,10 +113,10 @@ def legend_below(
     )  # fmt: skip
 
 
-def say(axes: Axes, y: float, text: str, theme: Theme) -> None:
+def say(axes: Axes, y: float, text: str) -> Artist:
     """Puts `text` where a row of a bar chart has no bar."""
-    axes.text(
-        0.01, y, text, transform=axes.get_yaxis_transform(), va="center", color=theme.muted,
+    return axes.text(
+        0.01, y, text, transform=axes.get_yaxis_transform(), va="center", color=LIGHT.muted,
         style="italic", fontsize=8,
     )  # fmt: skip
 
@@ -118,4 +139,27 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-THEMES = (LIGHT, DARK)
+def svg(figure: Figure) -> str:
+    """The figure as SVG, the same text for the same content."""
+    buffer = io.StringIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue().replace("'DejaVu Sans'", FONTS)
+
+
+def mark(artists: Iterable[Artist], backend: str) -> None:
+    """Says of which backend artists are, so that a page can hide them."""
+    for artist in artists:
+        artist.set_gid(f"{_MARK}{backend}")
+
+
+def _inline(drawn: str) -> str:
+    """An SVG file as an element of a page: without its prologue, backends told apart, and paper and
+    ink in the colours that the page's style sheet gives them."""
+    element = drawn[drawn.index("<svg") :]
+    element = re.sub(rf'<g id="{_MARK}([^"]*)">', r'<g data-backend="\1">', element)
+    element = re.sub(r'<g id="[^"]*">', "<g>", element)
+    for colour, variable in THEME_COLOURS.items():
+        element = element.replace(colour.lower(), f"var({variable})")
+    return element

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.report.groups import comparable, labels, times
+from bench.report.groups import ALIKE, comparable, labels, times
 from bench.report.palette import backend_order
-from bench.report.quantities import REQUESTS_PER_S, wasted_share
+from bench.report.quantities import REQUESTS_PER_S, TTFT, format_number, wasted_share
+from bench.report.rates import Sweep
 from bench.report.results import Run
 
 SAME_RATE = 1.05
@@ -40,6 +41,12 @@ class _Contest:
         return self.entrants[0]
 
     @property
+    def winners(self) -> set[str]:
+        """Labels of the fastest and of those within 1 % of it."""
+        least = (1 - ALIKE) * self.fastest.requests_per_s
+        return {each.label for each in self.entrants if each.requests_per_s >= least}
+
+    @property
     def slowest(self) -> _Entrant:
         """Of runs that are as slow, to three digits, the simplest backend."""
         return min(
@@ -63,14 +70,30 @@ class _Contest:
         return both_zero or (self.ratio is not None and self.ratio < SAME_RATE)
 
 
-def finding(runs: Sequence[Run]) -> Finding | None:
-    """What the completed runs show; None where no two of them can be compared."""
+def finding(runs: Sequence[Run], swept: Sequence[Sweep] = ()) -> Finding | None:
+    """What the completed runs show, a sweep of rates before single rates; None where no two of
+    them can be compared."""
+    if said := [_held(sweep) for sweep in swept if len(sweep.lines) > 1]:
+        return Finding(said[0], tuple(said[1:]))
     contests = _contests(runs)
     if not contests:
         return None
     if len(contests) == 1:
         return Finding(_sentence(contests[0]))
     return Finding(_headline(contests), tuple(_sentence(contest) for contest in contests))
+
+
+def _held(sweep: Sweep) -> str:
+    """The highest rate that each backend serves within the objective."""
+    lines = sorted(
+        sweep.lines, key=lambda line: (-(line.held or 0), backend_order(line.run.backend))
+    )
+    first, *rest = [f"{line.run.backend} {line.knee_said()}" for line in lines]
+    kind = times([line.run for line in lines])
+    return (
+        f"{sweep.workload}, {kind} time: highest rate served with {lines[0].slo.said()}: {first} "
+        f"requests/s; {', '.join(rest)}."
+    )
 
 
 def _contests(runs: Sequence[Run]) -> list[_Contest]:
@@ -107,7 +130,8 @@ def _facts(run: Run) -> list[str]:
 
 
 def _sentence(contest: _Contest) -> str:
-    clauses = [_rate_clause(contest), _waste_clause(contest), _completion_clause(contest)]
+    clauses = [_rate_clause(contest), _latency_clause(contest), _waste_clause(contest),
+               _completion_clause(contest)]  # fmt: skip
     return "; ".join(clause for clause in clauses if clause) + "."
 
 
@@ -127,6 +151,21 @@ def _rate_clause(contest: _Contest) -> str:
     return (
         f"{fastest.label} completed {times_as_many} times the requests/s of {slowest.label} "
         f"({contest.where})"
+    )
+
+
+def _latency_clause(contest: _Contest) -> str:
+    """Where all served the same rate: whose requests waited longest for their first token."""
+    known = [(entrant.label, p99) for entrant in contest.entrants
+             if (p99 := TTFT["p99"].read(entrant.run)) is not None]  # fmt: skip
+    if not contest.even or len(known) < 2:
+        return ""
+    (best, least), (worst, most) = (pick(known, key=lambda each: each[1]) for pick in (min, max))
+    if most < SAME_RATE * least or least == 0:
+        return ""
+    return (
+        f"the p99 of TTFT was {format_number(most)} s with {worst} and {format_number(least)} s "
+        f"with {best}"
     )
 
 
@@ -151,7 +190,7 @@ def _waste_clause(contest: _Contest) -> str:
     text += "".join(f", against {share:.0%} of that of {entrant.label}" for entrant, share in rest)
     text = text.replace("%", " %")
     spared = contest.fastest.run.summary.get("memory_bound") is None
-    return f"{text}; {contest.fastest.label} never was" if spared else text
+    return f"{text}; {contest.fastest.label} never was memory-bound" if spared else text
 
 
 def _completion_clause(contest: _Contest) -> str:
@@ -176,8 +215,8 @@ def _headline(contests: Sequence[_Contest]) -> str:
     count = len(contests)
     if not uneven:
         return f"In all {count} comparisons the runs' requests/s were within 5 % of each other."
-    winners = {contest.fastest.label for contest in uneven}
-    if len(winners) > 1:
+    winners = set.intersection(*(contest.winners for contest in uneven))
+    if not winners:
         leads = ", ".join(f"{c.fastest.label} ({c.where})" for c in uneven[:4])
         more = f" and {len(uneven) - 4} more" if len(uneven) > 4 else ""
         return f"No backend completed the most requests/s in every comparison: {leads}{more}."
@@ -186,10 +225,16 @@ def _headline(contests: Sequence[_Contest]) -> str:
     span = f", {_span(ratios)} times those of the slowest" if ratios else ""
     even = "" if len(uneven) == count else "; in the others all were within 5 % of each other"
     kinds = times([entrant.run for contest in contests for entrant in contest.entrants])
-    winner = winners.pop()
+    ordered = [e.label for e in sorted(uneven[0].entrants, key=_simplest) if e.label in winners]
+    alike = ", alike within 1 %," if len(ordered) > 1 else ""
     return (
-        f"{winner} completed the most requests/s in {scope} comparisons{span} ({kinds} time){even}."
+        f"{' and '.join(ordered)}{alike} completed the most requests/s in {scope} comparisons"
+        f"{span} ({kinds} time){even}."
     )
+
+
+def _simplest(entrant: _Entrant) -> tuple[int, str]:
+    return backend_order(entrant.run.backend)
 
 
 def _span(ratios: Sequence[float]) -> str:

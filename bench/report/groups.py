@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 
 from bench.report.palette import backend_order
 from bench.report.quantities import Quantity
@@ -26,15 +28,26 @@ def by_workload(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return groups
 
 
+def slugs(workloads: Iterable[str]) -> dict[str, str]:
+    """Each workload as part of a file name, unlike the others'."""
+    found: dict[str, str] = {}
+    for workload in workloads:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", workload).strip("-.")[:60] or "workload"
+        taken = {slug.lower() for slug in found.values()}
+        numbered = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
+        found[workload] = next(slug for slug in numbered if slug.lower() not in taken)
+    return found
+
+
 def comparable(runs: Iterable[Run]) -> list[list[Run]]:
     """Completed runs in groups that differ in nothing but the memory side.
 
-    Two runs are in one group when workload, model, GPU, device, kind of time, seed and every other
+    Two runs are in one group when workload, model, GPU, device, kind of time, seeds and every other
     setting are equal but for the backend's own and the allocator's.
     """
     groups: dict[str, list[Run]] = {}
     for run in (r for rs in by_workload(runs).values() for r in rs if r.completed):
-        groups.setdefault(_conditions(run), []).append(run)
+        groups.setdefault(conditions(run), []).append(run)
     return list(groups.values())
 
 
@@ -94,11 +107,16 @@ def _own_parts(run: Run, runs: Sequence[Run]) -> list[str]:
     return [part.removeprefix("backend.") for part in own if not part.startswith("backend=")]
 
 
-def _conditions(run: Run) -> str:
-    """Everything but the memory side, as text to compare."""
+def conditions(run: Run, *, apart_from: Sequence[str] = ()) -> str:
+    """Everything but the memory side, as text to compare; `apart_from` are settings that do not
+    count either, such as workload.rate_rps."""
+    unlike = ("seed", *MEMORY_SIDE, *apart_from)
     parts = [part for part in _parts(run.name) if "=" in part]
-    other = sorted(part for part in parts if not part.startswith(MEMORY_SIDE))
-    unlike = (*MEMORY_SIDE, "name", "out", "jobs")
-    config = {key: value for key, value in run.config.items() if key not in unlike}
-    facts = [run.workload, run.model, run.gpu, run.device, run.time, run.summary.get("seed")]
+    other = sorted(part for part in parts if not part.startswith(unlike))
+    config = {k: v for k, v in run.config.items() if k not in (*unlike, "name", "out", "jobs")}
+    for setting in apart_from:
+        section, _, key = setting.partition(".")
+        if key and isinstance(config.get(section), Mapping):
+            config[section] = {k: v for k, v in config[section].items() if k != key}
+    facts = [run.workload, run.model, run.gpu, run.device, run.time, run.seeds]
     return json.dumps([facts, other, config], sort_keys=True, default=str)

@@ -2,99 +2,126 @@
 
 from __future__ import annotations
 
-import argparse
+import base64
+import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 from bench.report import sections
+from bench.report.bars import throughput_picture, waste_picture
 from bench.report.comparison import comparison_table
 from bench.report.deployment import deployment_html
+from bench.report.distributions import latency_picture
 from bench.report.drawing import Picture
-from bench.report.figures import latency_picture, throughput_picture, waste_picture
-from bench.report.finding import finding
-from bench.report.groups import by_workload
+from bench.report.finding import Finding, finding
+from bench.report.groups import by_workload, slugs
+from bench.report.rate_drawing import rates_picture
+from bench.report.rates import Slo, Sweep, sweeps
+from bench.report.repeats import gathered
 from bench.report.results import Run, load_runs
+from bench.report.sensitivity import Ranking, rankings, split
 from bench.report.timelines import timeline_pictures
 
 
-def main(argv: Sequence[str]) -> int:
-    """`fragbench report DIR`: writes the report of the runs in DIR and prints what they show.
+@dataclass(frozen=True)
+class Contents:
+    """What the report says: rows (repeats as one, variants apart), and what follows from them."""
 
-    Raises SettingError where DIR holds no run.
-    """
-    parser = argparse.ArgumentParser(
-        prog="fragbench report",
-        description="Compare the runs in a folder: report.html, comparison.csv and PNG figures.",
+    title: str
+    each: Sequence[Run]
+    rows: Sequence[Run]
+    sweeps: Sequence[Sweep]
+    rankings: Mapping[str, Sequence[Ranking]]
+    finding: Finding | None
+
+
+def contents(directory: Path, slo: Slo) -> Contents:
+    """What the runs in `directory` show. Raises SettingError where it holds none."""
+    each = load_runs(directory)
+    base, variants = split(gathered(each))
+    rows = [run for group in by_workload(base).values() for run in group]
+    found = sweeps(rows, slo)
+    return Contents(
+        directory.resolve().name, each, rows, found, rankings(rows, variants), finding(rows, found)
     )
-    parser.add_argument(
-        "directory", metavar="DIR", type=Path, help="a run's folder or one above it"
-    )
-    directory: Path = parser.parse_args(argv).directory
-    runs = load_runs(directory)
-    page = _write(directory, runs)
-    shown = finding(runs)
-    if shown is not None:
-        print(shown.headline)
-    print(f"Report: {page}")
-    return 0
 
 
-def write_report(directory: Path) -> Path:
-    """Writes `report.html`, `comparison.csv` and `figures/*.png` into `directory`, each whole or
-    not at all, and returns the page's path.
+def write_report(directory: Path, slo: Slo | None = None) -> tuple[Path, Finding | None]:
+    """Writes `report.html`, `comparison.csv` and `figures/` into `directory`, each file whole or
+    not at all; returns the page's path and its first sentence.
 
     Raises SettingError where `directory` holds no run.
     """
-    return _write(directory, load_runs(directory))
-
-
-def _write(directory: Path, found: Sequence[Run]) -> Path:
-    runs = [run for group in by_workload(found).values() for run in group]
-    waste, latency, throughput = (
-        waste_picture(runs), latency_picture(runs), throughput_picture(runs),
-    )  # fmt: skip
-    over_time = timeline_pictures(runs)
+    shown = contents(directory, slo or Slo())
+    pictures = _pictures(shown)
     (directory / "figures").mkdir(exist_ok=True)
-    for picture in (waste, latency, throughput, *over_time):
-        _replace(directory / "figures" / f"{picture.name}.png", picture.light)
-    table = comparison_table(runs).to_csv(index=False, lineterminator="\n")
+    for picture in (each for group in pictures.values() for each in group):
+        _replace(directory / "figures" / f"{picture.name}.png", picture.png)
+        _replace(directory / "figures" / f"{picture.name}.svg", picture.svg.encode())
+    table = comparison_table(shown.rows).to_csv(index=False, lineterminator="\n")
     _replace(directory / "comparison.csv", table.encode())
     page = directory / "report.html"
-    html = _page(directory, runs, waste, latency, throughput, over_time)
-    _replace(page, html.encode("utf-8", errors="replace"))
-    return page
+    _replace(page, _page(shown, pictures).encode("utf-8", errors="replace"))
+    return page, shown.finding
 
 
-def _page(
-    directory: Path,
-    runs: Sequence[Run],
-    waste: Picture,
-    latency: Picture,
-    throughput: Picture,
-    over_time: Sequence[Picture],
-) -> str:
+Pictures = Mapping[tuple[str, str], Sequence[Picture]]
+"""Figures by section and workload."""
+
+
+def _pictures(shown: Contents) -> Pictures:
+    groups = by_workload(shown.rows)
+    names = slugs(groups)
+    found: dict[tuple[str, str], Sequence[Picture]] = {}
+    for workload, group in groups.items():
+        slug = names[workload]
+        found["waste", workload] = [waste_picture(workload, slug, group)]
+        found["latency", workload] = [latency_picture(workload, slug, group)]
+        found["throughput", workload] = [throughput_picture(workload, slug, group)]
+        found["over_time", workload] = timeline_pictures(workload, slug, group)
+    for workload in dict.fromkeys(sweep.workload for sweep in shown.sweeps):
+        own = [sweep for sweep in shown.sweeps if sweep.workload == workload]
+        found["rates", workload] = [
+            rates_picture(sweep, names[workload] + (f"-{number}" if number > 1 else ""))
+            for number, sweep in enumerate(own, 1)
+        ]
+    return found
+
+
+def _page(shown: Contents, pictures: Pictures) -> str:
     resources = files("bench.report")
     template = Template(resources.joinpath("report.html").read_text(encoding="utf-8"))
-    picture, tables = sections.picture_html, sections.tables_html
+    script = resources.joinpath("report.js").read_text(encoding="utf-8")
+    runs, each = shown.rows, sections.each_workload
+
+    def figure(section: str, workload: str) -> str:
+        return "".join(map(sections.picture_html, pictures[section, workload]))
+
     return template.substitute(
-        title=escape(directory.resolve().name),
+        title=escape(shown.title),
         css=resources.joinpath("report.css").read_text(encoding="utf-8"),
-        finding=sections.finding_html(runs),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        finding=sections.finding_html(shown.finding),
         setting=sections.setting_html(runs),
-        problems=sections.problems_html(runs),
-        comparison=tables(runs, sections.OVERVIEW, picture(waste)),
-        waste=tables(runs, sections.WASTE),
-        latency=picture(latency) + tables(runs, sections.LATENCY),
-        throughput=picture(throughput) + tables(runs, sections.THROUGHPUT),
-        over_time=sections.pictures_html(over_time) + tables(runs, sections.ALLOCATOR),
+        problems=sections.problems_html(shown.each),
+        filters=sections.filters_html(runs),
+        comparison=each(runs, sections.OVERVIEW, lambda w: figure("waste", w), below=True),
+        rates=sections.rates_html(shown.sweeps, lambda w: figure("rates", w)),
+        waste=each(runs, sections.WASTE),
+        latency=each(runs, sections.LATENCY, lambda w: figure("latency", w)),
+        throughput=each(runs, sections.THROUGHPUT, lambda w: figure("throughput", w)),
+        over_time=each(runs, sections.ALLOCATOR, lambda w: figure("over_time", w)),
         requests=sections.requests_html(runs),
         incidents=sections.incidents_html(runs),
+        rankings=sections.rankings_html(shown.rankings),
         deployment=deployment_html(runs),
-        details=sections.details_html(runs),
+        details=sections.details_html(shown.each),
     )
 
 

@@ -51,15 +51,13 @@ MEMORY_USES = (
 class Theme:
     """The colours of a figure's paper and ink."""
 
-    name: str
     paper: str
     ink: str
     muted: str
     grid: str
 
 
-LIGHT = Theme("light", "#FFFFFF", "#1D2129", "#5B6470", "#DFE3E8")
-DARK = Theme("dark", "#1A1D23", "#E6E8EB", "#A0A8B3", "#343A44")
+LIGHT = Theme("#FFFFFF", "#1D2129", "#5B6470", "#DFE3E8")
 
 
 def backend_colour(name: str) -> str:

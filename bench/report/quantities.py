@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from bench.report.results import OUTCOMES, Run
+from bench.report.results import OUTCOMES, Run, mean_of
+from bench.report.statistics import Estimate, mean
 
 P99_SAMPLES = 100
 GIB = 1 << 30
@@ -23,12 +24,21 @@ class Quantity:
     heading: str
     unit: str
     formula: str
-    read: Callable[[Run], float | None]
+    of_one: Callable[[Run], float | None]
     why_undefined: Callable[[Run], str]
     better: Literal["higher", "lower"] | None = None
     scale: float = 1.0
     digits: int | None = None
     modelled: bool = False
+
+    def read(self, run: Run) -> float | None:
+        """The number, of repeats the mean; None where it is undefined."""
+        return mean_of(run, self.of_one)
+
+    def estimate(self, run: Run) -> Estimate | None:
+        """The number with its interval over repeats; None where it is undefined."""
+        values = [value for each in run.each if (value := self.of_one(each)) is not None]
+        return mean(values) if len(values) == len(run.each) else None
 
     def shown(self, run: Run) -> str | None:
         """The number as a person reads it, without its unit; None where it is undefined."""
@@ -54,7 +64,7 @@ def _at(*keys: str) -> Callable[[Run], float | None]:
 
 
 def _count(outcome: str) -> Callable[[Run], float | None]:
-    return lambda run: run.request_counts.get(outcome)
+    return lambda run: run.request_counts.get(outcome)  # of repeats their mean, as for all
 
 
 def _not_recorded(run: Run) -> str:
@@ -100,6 +110,10 @@ def memory_bound_share(run: Run) -> float | None:
 
 def wasted_share(run: Run) -> float | None:
     """Share of the KV budget that was neither a live token nor cached, while memory-bound."""
+    return mean_of(run, _wasted_share)
+
+
+def _wasted_share(run: Run) -> float | None:
     useful = run.number("memory_bound", "token_states")
     if useful is None:
         return None
@@ -320,6 +334,7 @@ PEAK_RESERVED = Quantity(
     "most memory that torch had taken from the driver at once",
     _at("allocator", "peak_reserved_bytes"),
     _why_no_allocator,
+    "lower",
     scale=1 / GIB,
     digits=2,
 )

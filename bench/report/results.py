@@ -13,10 +13,11 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import yaml
@@ -45,9 +46,28 @@ class Run:
     requests: PartFiles
     timeline: PartFiles
     unfilled: PartFiles
+    inter_token: PartFiles
     notes: list[str] = field(default_factory=list)
     restarts_s: tuple[float, ...] = ()
     """Where a soak went on with another worker."""
+    repeats: tuple[Run, ...] = ()
+    """Of a run that stands for several that differ in their seeds alone: these."""
+
+    @property
+    def each(self) -> tuple[Run, ...]:
+        """The runs that it stands for, itself where it is one."""
+        return self.repeats or (self,)
+
+    @property
+    def seeds(self) -> tuple[Any, ...]:
+        """Of all repeats."""
+        return tuple(run.summary.get("seed", run.config.get("seed")) for run in self.each)
+
+    @property
+    def cost_factors(self) -> Mapping[str, float]:
+        """Constants of the cost model that were varied, and by how much."""
+        factors = self.config.get("cost_factors")
+        return factors if isinstance(factors, Mapping) else {}
 
     @property
     def name(self) -> str:
@@ -95,7 +115,11 @@ class Run:
         return self._text("cause") or (NO_SUMMARY if not self.summary else "no cause was recorded")
 
     def number(self, *keys: str) -> float | None:
-        """The summary's number at this path of keys; None where null, absent or not finite."""
+        """The summary's number at this path of keys, of repeats their mean; None where null, absent
+        or not finite."""
+        return mean_of(self, lambda run: run._number(keys))
+
+    def _number(self, keys: tuple[str, ...]) -> float | None:
         found: Any = self.summary
         for key in keys:
             if not isinstance(found, Mapping):
@@ -107,8 +131,10 @@ class Run:
 
     @cached_property
     def request_counts(self) -> Mapping[str, int]:
-        """Requests by outcome, and `sent`. Without a summary: what the request files hold, which
-        has no `sent`, since requests then still open were never written."""
+        """Requests by outcome, and `sent`, of all repeats. Without a summary: what the request
+        files hold, which has no `sent`, since requests then still open were never written."""
+        if self.repeats:
+            return _sums([run.request_counts for run in self.repeats])
         if self.summary:
             known = {key: self.number("requests", key) for key in ("sent", *OUTCOMES)}
             return {key: int(value) for key, value in known.items() if value is not None}
@@ -144,6 +170,21 @@ class Run:
 
 
 _DIGITS = re.compile(r"\d+")
+
+
+def mean_of(run: Run, read: Callable[[Run], float | None]) -> float | None:
+    """A number of a run, of repeats the mean; None unless all have it."""
+    if not run.repeats:
+        return read(run)
+    values = [read(each) for each in run.repeats]
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None
+
+
+def _sums(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Of what all of them count."""
+    shared = set.intersection(*(set(each) for each in counts))
+    return {key: sum(each[key] for each in counts) for key in counts[0] if key in shared}
 
 
 def load_runs(directory: Path) -> list[Run]:
@@ -204,6 +245,7 @@ def _load_run(path: Path, root: Path) -> Run:
         requests=find_parts(path, "requests", notes),
         timeline=find_parts(path, "timeline", notes),
         unfilled=find_parts(path, "unfilled", notes),
+        inter_token=find_parts(path, "inter_token", notes),
         notes=notes,
     )
 
@@ -213,10 +255,10 @@ def _load_soak(path: Path, root: Path) -> Run:
     notes: list[str] = []
     config_text, config = _read_config(path / CONFIG, notes)
     segments = read_segments(path, notes)
-    parts = {
-        kind: in_a_row(kind, [(find_parts(s.path, kind, notes), s.start_s) for s in segments])
-        for kind in ("requests", "timeline", "unfilled")
-    }
+
+    def parts(kind: str) -> PartFiles:
+        return in_a_row(kind, [(find_parts(s.path, kind, notes), s.start_s) for s in segments])
+
     first = segments[0].path if segments else path
     return Run(
         path=path,
@@ -232,7 +274,10 @@ def _load_soak(path: Path, root: Path) -> Run:
         ),
         notes=notes,
         restarts_s=tuple(segment.start_s for segment in segments[1:]),
-        **parts,
+        requests=parts("requests"),
+        timeline=parts("timeline"),
+        unfilled=parts("unfilled"),
+        inter_token=parts("inter_token"),
     )
 
 

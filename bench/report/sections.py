@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from bench.report import quantities as q
 from bench.report.drawing import Picture
-from bench.report.finding import finding
+from bench.report.finding import Finding
 from bench.report.groups import by_workload, common, labels, times
+from bench.report.palette import backend_order
 from bench.report.quantities import Quantity
+from bench.report.rates import Line, Sweep
 from bench.report.results import OUTCOMES, Run
-from bench.report.tables import BEST_CLASS, UNDEFINED, formulas, quantity_table, run_name, table
+from bench.report.sensitivity import Ranking
+from bench.report.tables import (
+    BEST_CLASS,
+    UNDEFINED,
+    definitions,
+    formulas,
+    quantity_table,
+    row,
+    run_name,
+    table,
+)
 
 OVERVIEW = (
-    q.REQUESTS["completed"], q.REQUESTS["sent"], q.REQUESTS_PER_S, q.OUTPUT_TOKENS_PER_S,
-    q.TTFT["p50"], q.TTFT["p99"], q.TPOT["p50"], q.E2E["p50"], q.BATCH_MEAN, q.BOUND_TIME,
-    q.SHARES["token_states"], q.HELD_WASTE, q.PREEMPTIONS, q.OOMS,
+    q.REQUESTS["completed"], q.REQUESTS_PER_S, q.TTFT["p50"], q.TTFT["p99"], q.TPOT["p50"],
+    q.BATCH_MEAN, q.BOUND_TIME, q.SHARES["token_states"], q.HELD_WASTE,
 )  # fmt: skip
 WASTE = (q.BOUND_TIME, *q.SHARES.values(), q.HELD_WASTE, q.SHARING_SAVED, q.HIT_RATE)
 LATENCY = (*q.TTFT.values(), *q.TPOT.values(), *q.E2E.values(), q.NORMALIZED_LATENCY)
@@ -34,6 +44,13 @@ INCIDENT_FIELDS = (
     "kind", "layer", "first_s", "request_id", "wanted_tokens", "refusals", "waited_s",
     "preempted_request", "error", "time_s", "count",
 )  # fmt: skip
+RATE_COLUMNS = {
+    "highest rate held": "requests/s offered, up to which enough requests met the objective at "
+    "every rate that was run",
+    "missed at": "the lowest rate at which too few did",
+    "most goodput": "requests/s completed within the objective, at the rate where they were most",
+    "at a rate of": "requests/s offered there",
+}
 BEST_MARK = (
     '<p class="notes">\N{BLACK RIGHT-POINTING SMALL TRIANGLE} best among the completed runs that '
     "differ only in the backend's and the allocator's settings.</p>"
@@ -46,9 +63,8 @@ TIME_MEANING = {
 }
 
 
-def finding_html(runs: Sequence[Run]) -> str:
+def finding_html(found: Finding | None) -> str:
     """The first sentence; where nothing can be compared, that."""
-    found = finding(runs)
     if found is None:
         text = "No two completed runs of the same traffic are here, so nothing is compared."
         return f'<p class="finding none">{text}</p>'
@@ -59,7 +75,10 @@ def finding_html(runs: Sequence[Run]) -> str:
 
 def setting_html(runs: Sequence[Run]) -> str:
     """What was run, in one line, and what kind of time it was."""
-    facts = [f"{len(runs)} run{'s' if len(runs) > 1 else ''}"]
+    made, rows = sum(len(run.each) for run in runs), len(runs)
+    facts = [f"{made} run{'s' if made > 1 else ''}"]
+    if made > rows:
+        facts = [f"{made} runs of {rows} settings"]
     facts += [common(run.model for run in runs), common(run.gpu for run in runs)]
     facts.append(f"device {common(run.device for run in runs)}")
     meaning = TIME_MEANING.get(times(runs), "")
@@ -86,26 +105,127 @@ def _ending(run: Run) -> str:
     return f"{run.status}: {run.cause}"
 
 
-def tables_html(runs: Sequence[Run], columns: Sequence[Quantity], figure: str = "") -> str:
-    """One table a workload, a figure of the same numbers, and the formulas of the columns."""
-    tables = "".join(
-        quantity_table(group, columns, f"workload {workload}")
-        for workload, group in by_workload(runs).items()
+def filters_html(runs: Sequence[Run]) -> str:
+    """Boxes for what there is more than one of; a script shows them."""
+    kinds = {
+        "workload": list(by_workload(runs)),
+        "backend": sorted({run.backend for run in runs}, key=backend_order),
+    }
+    sets = "".join(
+        f"<fieldset><legend>{kind}</legend>{''.join(_box(kind, name) for name in names)}</fieldset>"
+        for kind, names in kinds.items()
+        if len(names) > 1
     )
-    return tables + (BEST_MARK if BEST_CLASS in tables else "") + figure + formulas(columns)
+    if not sets:
+        return ""
+    return (
+        '<form id="filters" hidden aria-label="What is shown">'
+        f'{sets}<button type="reset">all</button></form>'
+    )
+
+
+def _box(kind: str, name: str) -> str:
+    box = f'<input type="checkbox" name="{kind}" value="{escape(name)}" checked>'
+    return f"<label>{box}{escape(name)}</label>"
+
+
+def each_workload(
+    runs: Sequence[Run],
+    columns: Sequence[Quantity],
+    figure: Callable[[str], str] = lambda workload: "",
+    *,
+    below: bool = False,
+) -> str:
+    """For each workload its figure and a table of the same numbers (or the figure `below` it);
+    then what the marks and the columns mean."""
+    parts = []
+    for workload, group in by_workload(runs).items():
+        numbers = quantity_table(group, columns, f"workload {workload}")
+        drawn = figure(workload)
+        parts.append(of_workload(workload, numbers + drawn if below else drawn + numbers))
+    text = "".join(parts)
+    return text + (BEST_MARK if BEST_CLASS in text else "") + formulas(columns)
+
+
+def of_workload(workload: str, html: str) -> str:
+    """A part of the page that is of one workload."""
+    return f'<div data-workload="{escape(workload)}">{html}</div>'
 
 
 def picture_html(picture: Picture) -> str:
-    """A figure, inlined, in the theme the reader's system asks for."""
-    light, dark = (base64.b64encode(image).decode() for image in (picture.light, picture.dark))
+    """A figure as part of the page, in the page's colours."""
+    drawn = picture.inline.replace(
+        "<svg ", f'<svg role="img" aria-label="{escape(picture.text)}" ', 1
+    )
     return (
-        '<figure><div class="image"><picture>'
-        '<source media="screen and (prefers-color-scheme: dark)" '
-        f'srcset="data:image/png;base64,{dark}">'
-        f'<img src="data:image/png;base64,{light}" alt="{escape(picture.text)}" '
-        f'width="{picture.width_px}" height="{picture.height_px}"></picture></div>'
+        f'<figure><div class="image">{drawn}</div>'
         f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
     )
+
+
+def rates_html(found: Sequence[Sweep], figure: Callable[[str], str]) -> str:
+    """What each backend serves within the objective; empty without a sweep of rates."""
+    if not found:
+        return ""
+    parts = []
+    for workload in dict.fromkeys(sweep.workload for sweep in found):
+        own = [sweep for sweep in found if sweep.workload == workload]
+        tables = "".join(_rates_table(sweep) for sweep in own)
+        parts.append(of_workload(workload, figure(workload) + tables))
+    return (
+        '<section id="rates"><h2>Rates served within the objective</h2>'
+        f"{''.join(parts)}{definitions(RATE_COLUMNS)}</section>"
+    )
+
+
+def _rates_table(sweep: Sweep) -> str:
+    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in ("backend", *RATE_COLUMNS))
+    names = labels([line.run for line in sweep.lines])
+    rows = [
+        row(line.run, run_name(line.run, line.run.backend if names.count(name) == 1 else name),
+            _rate_cells(line))
+        for line, name in zip(sweep.lines, names, strict=True)
+    ]  # fmt: skip
+    return table(f"workload {sweep.workload}", heads, rows)
+
+
+def _rate_cells(line: Line) -> str:
+    best = max(line.points, key=lambda point: point.goodput)
+    return (
+        f'<td data-value="{line.held or 0:.6g}">{line.knee_said()}</td>'
+        f"<td>{UNDEFINED if line.missed is None else f'{line.missed:.3g}'}</td>"
+        f'<td data-value="{best.goodput:.6g}">{best.goodput:.3g}</td>'
+        f'<td data-value="{best.offered:.6g}">{best.offered:.3g}</td>'
+    )
+
+
+def rankings_html(found: Mapping[str, Sequence[Ranking]]) -> str:
+    """Which rankings survive a change of each constant of the cost model; empty without any."""
+    if not found:
+        return ""
+    parts = []
+    for place, each in found.items():
+        items = "".join(f"<li>{_ranking(ranking)}</li>" for ranking in each)
+        parts.append(f'<h3>{escape(place)}</h3><ul class="rankings">{items}</ul>')
+    return (
+        '<section id="rankings"><h2>Do the rankings hold?</h2>'
+        '<p class="notes">Each constant of the cost model, 30 % lower and 30 % higher, '
+        "one at a time; "
+        "runs within 1 % count as even."
+        f"</p>{''.join(parts)}</section>"
+    )
+
+
+def _ranking(ranking: Ranking) -> str:
+    head = f"<b>{escape(ranking.quantity.heading)}</b>: {escape(ranking.order_said())}"
+    if not ranking.overturned:
+        return f"{head}. Holds under all {ranking.changes} changes."
+    said = "; ".join(
+        f"{better} over {worse} is not settled: not so with {', '.join(changes[:4])}"
+        + (f" and {len(changes) - 4} more" if len(changes) > 4 else "")
+        for (better, worse), changes in ranking.overturned.items()
+    )
+    return f"{head}. {escape(said)}."
 
 
 def requests_html(runs: Sequence[Run]) -> str:
@@ -116,7 +236,7 @@ def requests_html(runs: Sequence[Run]) -> str:
     for workload, group in by_workload(runs).items():
         rows = [_request_row(run, label) for run, label in zip(group, labels(group), strict=True)]
         header = f'<th scope="col">run</th>{heads}<th scope="col">accounted for</th>'
-        parts.append(table(f"workload {workload}", header, rows))
+        parts.append(of_workload(workload, table(f"workload {workload}", header, rows)))
     causes = "".join(_request_causes(run) for run in runs)
     return "".join(parts) + (f"<ul>{causes}</ul>" if causes else "") + formulas(columns)
 
@@ -124,10 +244,12 @@ def requests_html(runs: Sequence[Run]) -> str:
 def _request_row(run: Run, label: str) -> str:
     counts = run.request_counts
     cells = [
-        f"<td>{counts[key]:,}</td>" if key in counts else f"<td>{UNDEFINED}</td>"
+        f'<td data-value="{counts[key]}">{counts[key]:,}</td>'
+        if key in counts
+        else f"<td>{UNDEFINED}</td>"
         for key in (*OUTCOMES, "sent")
     ]
-    return f'<tr><th scope="row">{run_name(run, label)}</th>{"".join(cells)}{_balance(counts)}</tr>'
+    return row(run, run_name(run, label), "".join(cells) + _balance(counts))
 
 
 def _balance(counts: Mapping[str, int]) -> str:
@@ -148,14 +270,16 @@ def incidents_html(runs: Sequence[Run]) -> str:
     """How many incidents each run had, of which kinds, and its first few."""
     items = []
     for run in runs:
-        count = run.number("incidents")
-        total = len(run.incidents) if count is None else int(count)
+        counts = [each.number("incidents") for each in run.each]
+        total = sum(len(each.incidents) if count is None else int(count)
+                    for each, count in zip(run.each, counts, strict=True))  # fmt: skip
         kinds = Counter(str(i["kind"]) for i in run.incidents if "kind" in i)
         said = ", ".join(f"{kind} {number:,}" for kind, number in kinds.most_common())
         shown = "".join(f"<li>{escape(_incident(i))}</li>" for i in run.incidents[:FIRST_INCIDENTS])
         first = f"<ol>{shown}</ol>" if shown else ""
         kinds_said = f" ({escape(said)})" if said else ""
-        items.append(f"<li><b>{escape(run.name)}</b>: {total:,}{kinds_said}{first}</li>")
+        said = f"<b>{escape(run.name)}</b>: {total:,}{kinds_said}{first}"
+        items.append(f'<li data-backend="{escape(run.backend)}">{said}</li>')
     return f'<ul class="incidents">{"".join(items)}</ul>'
 
 
@@ -223,8 +347,3 @@ def _said(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def pictures_html(pictures: Iterable[Picture]) -> str:
-    """Several figures, one below the other."""
-    return "".join(map(picture_html, pictures))

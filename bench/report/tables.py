@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from bench.report.differences import NO_DIFFERENCE, baselines, difference, difference_said
 from bench.report.groups import best, comparable, labels
 from bench.report.palette import backend_colour
 from bench.report.quantities import Quantity
 from bench.report.results import Run
+from bench.report.statistics import LEAST_REPEATS
 
 BEST_CLASS = 'class="best"'
 UNDEFINED = "\N{EN DASH}"
@@ -34,27 +36,50 @@ class Footnotes:
 
 
 def quantity_table(runs: Sequence[Run], columns: Sequence[Quantity], caption: str) -> str:
-    """One row a run of one workload. The best of each column is marked among comparable runs."""
+    """One row a run of one workload. Among comparable runs the best of each column is marked, and
+    the others' differences from the first are said."""
     footnotes = Footnotes()
     mixed_times = len({run.time for run in runs} - {"unknown"}) > 1
-    top = _best_cells(runs, columns)
+    top, bases = _best_cells(runs, columns), baselines(runs)
     rows = []
     for run, label in zip(runs, labels(runs), strict=True):
+        base = bases.get(run.folder)
         cells = "".join(
-            _cell(quantity, run, run.folder in top[quantity.column], footnotes)
+            _cell(quantity, run, run.folder in top[quantity.column], base, footnotes)
             for quantity in columns
         )
-        rows.append(f"<tr>{_row_head(run, label, mixed_times)}{cells}</tr>")
+        rows.append(row(run, _row_head(run, label, mixed_times), cells))
     heads = "".join(_head(quantity, runs) for quantity in columns)
-    return table(caption, f'<th scope="col">run</th>{heads}', rows) + footnotes.html()
+    compared = _compared_with(runs, bases)
+    return table(caption, f'<th scope="col">run</th>{heads}', rows) + compared + footnotes.html()
+
+
+def row(run: Run, head: str, cells: str) -> str:
+    """A row of a table, known by its run's backend."""
+    return f'<tr data-backend="{escape(run.backend)}"><th scope="row">{head}</th>{cells}</tr>'
+
+
+def _compared_with(runs: Sequence[Run], bases: Mapping[str, Run]) -> str:
+    """What the small differences are from, and what they rest on."""
+    if not bases:
+        return ""
+    names = dict(zip((run.folder for run in runs), labels(runs), strict=True))
+    first = ", ".join(dict.fromkeys(names[base.folder] for base in bases.values()))
+    count = min(len(run.each) for run in runs)
+    rest = (
+        f"95 % intervals over {count} repeats, paired by seed; {NO_DIFFERENCE}: no difference shown"
+        if count >= LEAST_REPEATS
+        else f"of {count} seed{'s' if count > 1 else ''}: an interval takes {LEAST_REPEATS} repeats"
+    )
+    return f'<p class="notes">Differences are from {escape(first)}; {rest}.</p>'
 
 
 def table(caption: str, heads: str, rows: Iterable[str]) -> str:
     """A table that scrolls sideways in its own box where the page is too narrow for it."""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
-        f"<table><caption>{escape(caption)}</caption><thead><tr>{heads}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f'<table class="sortable"><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
@@ -65,8 +90,16 @@ def formulas(columns: Sequence[Quantity]) -> str:
         heading = quantity.heading.removesuffix(" p50").removesuffix(" p90").removesuffix(" p99")
         unit = f" ({quantity.unit})" if quantity.unit else ""
         said[f"{heading}{unit}"] = quantity.formula
+    return definitions(said)
+
+
+def definitions(said: Mapping[str, str]) -> str:
+    """What columns mean, folded."""
     items = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in said.items())
-    return f'<dl class="formulas">{items}</dl>'
+    return (
+        '<details class="meanings"><summary>What the columns mean</summary>'
+        f'<dl class="formulas">{items}</dl></details>'
+    )
 
 
 def run_name(run: Run, label: str) -> str:
@@ -90,7 +123,7 @@ def _row_head(run: Run, label: str, mixed_times: bool) -> str:
     states += [run.time] if mixed_times and run.time != "unknown" else []
     kind = "" if run.completed else ' class="bad"'
     state = f"<small{kind}>{escape(', '.join(states))}</small>" if states else ""
-    return f'<th scope="row">{run_name(run, label)}{state}</th>'
+    return f"{run_name(run, label)}{state}"
 
 
 def _head(quantity: Quantity, runs: Sequence[Run]) -> str:
@@ -101,11 +134,16 @@ def _head(quantity: Quantity, runs: Sequence[Run]) -> str:
     return f'<th scope="col">{escape(quantity.heading)}{unit}</th>'
 
 
-def _cell(quantity: Quantity, run: Run, is_best: bool, footnotes: Footnotes) -> str:
-    text = quantity.shown(run)
-    if text is None:
+def _cell(
+    quantity: Quantity, run: Run, is_best: bool, base: Run | None, footnotes: Footnotes
+) -> str:
+    value = quantity.read(run)
+    if value is None:
         return f"<td>{UNDEFINED}<sup>{footnotes.mark(quantity.why_undefined(run))}</sup></td>"
-    return f"<td {BEST_CLASS}>{text}</td>" if is_best else f"<td>{text}</td>"
+    apart = difference(quantity, base, run) if base and quantity.better else None
+    small = f"<small>{difference_said(apart)}</small>" if apart else ""
+    best_class = f" {BEST_CLASS}" if is_best else ""
+    return f'<td data-value="{value:.9g}"{best_class}>{quantity.shown(run)}{small}</td>'
 
 
 def _best_cells(runs: Sequence[Run], columns: Sequence[Quantity]) -> dict[str, set[str]]:

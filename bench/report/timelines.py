@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from math import ceil
 
@@ -14,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bench.report.drawing import Picture, blank, legend_below, new_figure
-from bench.report.figures import memory_legend, render
+from bench.report.bars import memory_legend
+from bench.report.drawing import Picture, blank, legend_below, mark, new_figure, render
 from bench.report.frames import thin
-from bench.report.groups import by_workload, labels, times, wrapped
-from bench.report.palette import MEMORY_USES, Theme, backend_colour
+from bench.report.groups import labels, times, wrapped
+from bench.report.palette import LIGHT, MEMORY_USES, backend_colour
 from bench.report.quantities import GIB
 from bench.report.results import Run
 
@@ -29,16 +28,14 @@ BUDGET_COLUMNS = (
     "free_bytes", "kv_budget_bytes", "memory_bound",
 )  # fmt: skip
 
-PanelDrawer = Callable[[Axes, pd.DataFrame, Run, Theme], None]
+PanelDrawer = Callable[[Axes, pd.DataFrame, Run], None]
+MOST_PANELS = 12
 
 
-def timeline_pictures(runs: Sequence[Run]) -> list[Picture]:
-    """For each workload: fragmentation over time, then waste over time."""
-    pictures, used = [], set[str]()
-    for workload, group in by_workload(runs).items():
-        slug = _slug(workload, used)
-        pictures += [_fragmentation(workload, slug, group), _waste(workload, slug, group)]
-    return pictures
+def timeline_pictures(workload: str, slug: str, group: Sequence[Run]) -> list[Picture]:
+    """Fragmentation over time, then waste over time, of a workload's first `MOST_PANELS` runs."""
+    shown = list(group[:MOST_PANELS])
+    return [_fragmentation(workload, slug, shown, group), _waste(workload, slug, shown, group)]
 
 
 def memory_over_time(run: Run) -> pd.DataFrame:
@@ -57,46 +54,42 @@ def memory_over_time(run: Run) -> pd.DataFrame:
     return joined
 
 
-def _slug(workload: str, used: set[str]) -> str:
-    """`workload` as part of a file name, unlike those in `used`, to which it is added."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", workload).strip("-.")[:60] or "workload"
-    slug, number = plain, 1
-    while slug.lower() in used:
-        number += 1
-        slug = f"{plain}-{number}"
-    used.add(slug.lower())
-    return slug
-
-
-def _fragmentation(workload: str, slug: str, group: list[Run]) -> Picture:
-    frames = [thin(run.timeline.read(ALLOCATOR_COLUMNS, run.notes)) for run in group]
+def _fragmentation(workload: str, slug: str, shown: list[Run], group: Sequence[Run]) -> Picture:
+    frames = [thin(run.timeline.read(ALLOCATOR_COLUMNS, run.notes)) for run in shown]
     return render(
         f"fragmentation_over_time-{slug}",
         f"{workload}: memory that torch reserved and allocated, what lies between the two, and "
-        f"the part that holds live tokens ({times(group)} time).{_restarts_said(group)}",
-        f"Lines over time, a panel a run: {', '.join(run.name for run in group[:12])}",
-        lambda theme: _draw_panels(group, frames, _draw_fragmentation, _line_legend(theme), theme),
+        f"the part that holds live tokens ({times(group)} time).{_remarks(shown, group)}",
+        f"Lines over time, a panel a run: {', '.join(run.name for run in shown)}",
+        lambda: _draw_panels(shown, frames, _draw_fragmentation, _line_legend()),
     )
 
 
-def _restarts_said(group: Sequence[Run]) -> str:
-    restarted = any(run.restarts_s for run in group)
-    return " Dotted verticals mark where a soak went on with another worker." if restarted else ""
+def _remarks(shown: Sequence[Run], group: Sequence[Run]) -> str:
+    said = []
+    if any(run.repeats for run in shown):
+        said.append("Of repeats the first is drawn.")
+    if any(run.restarts_s for run in shown):
+        said.append("Dotted verticals mark where a soak went on with another worker.")
+    if len(shown) < len(group):
+        said.append(f"The first {len(shown)} of {len(group)} runs.")
+    return " ".join(["", *said])
 
 
-def _waste(workload: str, slug: str, group: list[Run]) -> Picture:
-    frames = [thin(memory_over_time(run)) for run in group]
+def _waste(workload: str, slug: str, shown: list[Run], group: Sequence[Run]) -> Picture:
+    frames = [thin(memory_over_time(run)) for run in shown]
 
-    def draw(theme: Theme) -> Figure:
-        handles, names = memory_legend(theme, external="free or external")
-        handles.append(Line2D([], [], color=theme.ink, linewidth=4, solid_capstyle="butt"))
-        return _draw_panels(group, frames, _draw_waste, (handles, [*names, "memory-bound"]), theme)
+    def draw() -> Figure:
+        handles, names = memory_legend(external="free or external")
+        handles.append(Line2D([], [], color=LIGHT.ink, linewidth=4, solid_capstyle="butt"))
+        return _draw_panels(shown, frames, _draw_waste, (handles, [*names, "memory-bound"]))
 
     return render(
         f"waste_over_time-{slug}",
         f"{workload}: where the KV budget was at each moment ({times(group)} time). The bar on top "
-        "marks memory-bound time: only then is free memory external fragmentation, else idle.",
-        f"Stacked areas over time, a panel a run: {', '.join(run.name for run in group[:12])}",
+        "marks memory-bound time: only then is free memory external fragmentation, else idle."
+        f"{_remarks(shown, group)}",
+        f"Stacked areas over time, a panel a run: {', '.join(run.name for run in shown)}",
         draw,
     )
 
@@ -106,7 +99,6 @@ def _draw_panels(
     frames: Sequence[pd.DataFrame],
     draw: PanelDrawer,
     legend: tuple[list[Artist], list[str]],
-    theme: Theme,
 ) -> Figure:
     """Small multiples with shared axes, two a row."""
     columns = min(len(group), 2)
@@ -115,10 +107,11 @@ def _draw_panels(
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     panels: list[Axes] = list(grid.flat)
     for axes, run, frame, label in zip(panels, group, frames, labels(group), strict=False):
+        mark((axes,), run.backend)
         axes.set_title(wrapped(label, 56), pad=12)
-        draw(axes, frame, run, theme)
+        draw(axes, frame, run)
         for restart_s in run.restarts_s:
-            axes.axvline(restart_s, color=theme.muted, linewidth=1, linestyle=(0, (1, 3)))
+            axes.axvline(restart_s, color=LIGHT.muted, linewidth=1, linestyle=(0, (1, 3)))
     for axes in panels[len(group) :]:
         axes.set_visible(False)
     end_s = max((frame["time_s"].max() for frame in frames if not frame.empty), default=1)
@@ -132,39 +125,39 @@ def _draw_panels(
     return figure
 
 
-def _line_legend(theme: Theme) -> tuple[list[Artist], list[str]]:
+def _line_legend() -> tuple[list[Artist], list[str]]:
     handles: list[Artist] = [
-        Line2D([], [], color=theme.muted, linewidth=2),
-        Patch(facecolor=theme.muted, alpha=0.35),
-        Line2D([], [], color=theme.ink, linewidth=1.2, linestyle=":"),
-        Line2D([], [], color=theme.ink, linewidth=1.2, linestyle="--"),
+        Line2D([], [], color=LIGHT.muted, linewidth=2),
+        Patch(facecolor=LIGHT.muted, alpha=0.35),
+        Line2D([], [], color=LIGHT.ink, linewidth=1.2, linestyle=":"),
+        Line2D([], [], color=LIGHT.ink, linewidth=1.2, linestyle="--"),
     ]
     return handles, ["reserved", "allocated", "reserved - allocated", "KV in use (token states)"]
 
 
-def _draw_fragmentation(axes: Axes, frame: pd.DataFrame, run: Run, theme: Theme) -> None:
+def _draw_fragmentation(axes: Axes, frame: pd.DataFrame, run: Run) -> None:
     if frame.empty:
-        blank(axes, "no timeline", theme)
+        blank(axes, "no timeline", LIGHT)
         return
     time, colour = frame["time_s"], backend_colour(run.backend)
     reserved, allocated = frame["reserved_bytes"] / GIB, frame["allocated_bytes"] / GIB
     if reserved.notna().any():
         axes.fill_between(time, 0, allocated, color=colour, alpha=0.35, linewidth=0)
         axes.plot(time, reserved, color=colour, linewidth=2)
-        axes.plot(time, reserved - allocated, color=theme.ink, linewidth=1.2, linestyle=":")
+        axes.plot(time, reserved - allocated, color=LIGHT.ink, linewidth=1.2, linestyle=":")
     else:
         axes.set_title(
-            f"no allocator statistics (device={run.device})", loc="right", color=theme.muted,
+            f"no allocator statistics (device={run.device})", loc="right", color=LIGHT.muted,
             fontsize=8, fontweight="normal", style="italic",
         )  # fmt: skip
     axes.plot(
-        time, frame["token_states_bytes"] / GIB, color=theme.ink, linewidth=1.2, linestyle="--"
+        time, frame["token_states_bytes"] / GIB, color=LIGHT.ink, linewidth=1.2, linestyle="--"
     )
 
 
-def _draw_waste(axes: Axes, frame: pd.DataFrame, run: Run, theme: Theme) -> None:
+def _draw_waste(axes: Axes, frame: pd.DataFrame, run: Run) -> None:
     if frame.empty:
-        blank(axes, "no timeline", theme)
+        blank(axes, "no timeline", LIGHT)
         return
     stacked = np.nan_to_num([frame[use.column].to_numpy() / GIB for use in MEMORY_USES])
     layers = axes.stackplot(
@@ -172,9 +165,9 @@ def _draw_waste(axes: Axes, frame: pd.DataFrame, run: Run, theme: Theme) -> None
     )
     for layer, use in zip(layers, MEMORY_USES, strict=True):
         layer.set_hatch(use.hatch)
-        layer.set_edgecolor(theme.paper)
+        layer.set_edgecolor(LIGHT.paper)
     axes.broken_barh(
-        _bound_spans(frame), (1.0, 0.035), color=theme.ink, linewidth=0, clip_on=False,
+        _bound_spans(frame), (1.0, 0.035), color=LIGHT.ink, linewidth=0, clip_on=False,
         transform=axes.get_xaxis_transform(),
     )  # fmt: skip
 

@@ -130,6 +130,8 @@ def run_writer(root: Path) -> WriteRun:
         outcomes = ["completed"] * 3 + ["failed"]
         causes = [None] * 3 + ["out of memory"]
         write_parts(run / "requests", pd.DataFrame({"status": outcomes, "cause": causes}))
+        gaps = pd.DataFrame({"gap_s": [0.01, 0.02, 0.04], "count": [5, 4, 1]})
+        write_parts(run / "inter_token", gaps)
         write_parts(run / "timeline", timeline(), timeline(start_s=4.0))
         write_parts(run / "unfilled", unfilled(), unfilled(start_s=4.0))
         return run

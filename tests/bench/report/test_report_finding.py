@@ -44,7 +44,7 @@ def test_a_run_that_never_was_memory_bound_has_no_share(
     write_run("b", "paged", memory_bound=None)
     found = finding(load_runs(tmp_path))
     assert found is not None
-    assert found.headline.endswith("held no live token; paged never was.")
+    assert found.headline.endswith("held no live token; paged never was memory-bound.")
 
 
 def test_equal_rates_are_called_equal(write_run: WriteRun, tmp_path: Path) -> None:

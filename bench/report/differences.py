@@ -1,0 +1,65 @@
+"""What sets a run apart from the simplest backend that had the same requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bench.report.groups import comparable
+from bench.report.quantities import Quantity
+from bench.report.results import Run
+from bench.report.statistics import Estimate, paired_change
+
+NO_DIFFERENCE = "\N{ALMOST EQUAL TO}"
+"""Stands for an interval that has 0 in it: no difference shown."""
+MANY_TIMES = 2.0
+"""From this ratio on a change is said as one; downwards from ten times less."""
+LEAST = 0.0005
+
+
+def baselines(runs: Sequence[Run]) -> dict[str, Run]:
+    """For each run, by its folder, the one that it is compared with: the first of its group."""
+    return {
+        run.folder: group[0] for group in comparable(runs) for run in group if run is not group[0]
+    }
+
+
+def difference(quantity: Quantity, base: Run, run: Run) -> Estimate | None:
+    """How much larger the run's number is, as a share of the baseline's; pairs of the same seed.
+    None where a number is undefined or the baseline's is 0."""
+    pairs = [(quantity.of_one(a), quantity.of_one(b))
+             for a, b in zip(base.each, run.each, strict=True)]  # fmt: skip
+    before = [a for a, b in pairs if a is not None and b is not None]
+    after = [b for a, b in pairs if a is not None and b is not None]
+    return paired_change(before, after) if len(before) == len(pairs) else None
+
+
+def difference_said(change: Estimate) -> str:
+    """Such as `+12 % (9 to 15)`, `x3.1 (2.9 to 3.3)`, or that no difference is shown; without an
+    interval where there is none.
+
+    >>> difference_said(Estimate(2.1, 5, 1.9, 2.3))
+    '\N{MULTIPLICATION SIGN}3.1 (2.9 to 3.3)'
+    """
+    low, high, value = change.low, change.high, change.value
+    if low is not None and high is not None and not change.excludes_zero and (low or high):
+        return f"{NO_DIFFERENCE} ({100 * low:+.1f} to {100 * high:+.1f} %)"
+    if abs(value) < LEAST:
+        return "="
+    said, between = _forms(value)
+    if low is None or high is None:
+        return said(value)
+    return f"{said(value)} ({between(low)} to {between(high)})"
+
+
+def _forms(value: float) -> tuple[Callable[[float], str], Callable[[float], str]]:
+    """How a change is said, and how the ends of its interval are."""
+    if value >= MANY_TIMES - 1:
+        return (lambda v: f"\N{MULTIPLICATION SIGN}{1 + v:,.1f}"), (lambda v: f"{1 + v:,.1f}")
+    if value <= -0.9:
+        return (lambda v: f"\N{DIVISION SIGN}{_times_less(v)}"), _times_less
+    digits = 0 if abs(value) >= 0.1 else 1
+    return (lambda v: f"{100 * v:+.{digits}f} %"), (lambda v: f"{100 * v:+.{digits}f}")
+
+
+def _times_less(share: float) -> str:
+    return f"{1 / (1 + share):,.0f}" if share > -1 else "\N{INFINITY}"

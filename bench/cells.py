@@ -8,6 +8,8 @@ import os
 import signal
 import tempfile
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.config import check_run, from_container
+from bench.dashboard.board import Board
 from bench.device.launcher import DeviceKind, Finished, Job, Launcher, Progress
 from bench.device.probe import resolve_device
 from bench.device.virtual import allocator_environment, gpu_environment
@@ -84,16 +87,18 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def check_cells(cells: list[Cell], folder: Path) -> None:
-    """Checks every configuration and the folder of the results, before the first cell starts.
+def check_cells(cells: list[Cell], folder: Path, *, here: bool = True) -> None:
+    """Checks every configuration and the folder of the results, before the first cell starts;
+    cells that run elsewhere may find a GPU there.
 
     Raises SettingError, or OmegaConf's errors for a value of a wrong type.
     """
     for cell in cells:
         config = from_container(cell.config)
-        cell.device = resolve_device(config.device)
+        elsewhere = config.device == "cuda" and not here
+        cell.device = "cuda" if elsewhere else resolve_device(config.device)
         check_run(config, cell.device)
-    _check_folder(folder)
+    check_folder(folder)
 
 
 def run_cells(cells: list[Cell], console: Console, folder: Path, *, show: bool = True) -> int:
@@ -105,26 +110,40 @@ def run_cells(cells: list[Cell], console: Console, folder: Path, *, show: bool =
     written.
     """
     matrix = _Matrix(deque(), cells[0].config["jobs"], len(cells))
-    with Interrupts() as interrupts:
+    board = Board(folder.name, len(cells)) if cells[0].config["dashboard"] else None
+    with Interrupts() as interrupts, live_page(board, folder, console):
         for kind in dict.fromkeys(cell.device for cell in cells):  # one launcher a device kind
             matrix.waiting.extend(cell for cell in cells if cell.device == kind)
-            _run_kind(kind, matrix, interrupts, console)
+            _run_kind(kind, matrix, interrupts, console, board)
     refused = [cell for cell, event in matrix.done if event.status == "user_error"]
     if matrix.done and len(refused) == len(matrix.done):
         raise SettingError(" ".join(dict.fromkeys(str(cell.cause) for cell in refused)))
     for cell in refused:
-        _write_failure(cell)
+        write_failure(cell)
     if interrupts.count:
         left = len(matrix.waiting)
         console.print(f"Stopped: {left} of {matrix.total} cells did not run.", highlight=False)
     if show:
-        _report(folder, console, empty=not matrix.done)
+        show_results(folder, console, empty=not matrix.done)
     if interrupts.count:
         return INTERRUPTED
     return 0 if all(cell.status == "completed" for cell in cells) else FAILED
 
 
-def _check_folder(folder: Path) -> None:
+@contextmanager
+def live_page(board: Board | None, folder: Path, console: Console) -> Iterator[None]:
+    """Serves the page of a board, if there is one, and says where."""
+    if board is None:
+        yield
+        return
+    from bench.dashboard.server import LivePage  # it draws: a second that others need not wait
+
+    with LivePage(board, folder) as page:
+        console.print(f"Dashboard: {page.url}", highlight=False)
+        yield
+
+
+def check_folder(folder: Path) -> None:
     """Raises SettingError for a folder that results cannot be written to."""
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -173,7 +192,13 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: Interrupts, console: Console) -> None:
+def _run_kind(
+    kind: DeviceKind,
+    matrix: _Matrix,
+    interrupts: Interrupts,
+    console: Console,
+    board: Board | None,
+) -> None:
     """Runs the waiting cells, which are of one device kind, unless the user stops them."""
     stopping = False
     real_time = any(cell.config["driver"]["clock"] == "wall" for cell in matrix.waiting)
@@ -181,7 +206,9 @@ def _run_kind(kind: DeviceKind, matrix: _Matrix, interrupts: Interrupts, console
     with (
         tempfile.TemporaryDirectory(prefix="fragbench-logs-") as logs,
         Launcher(kind, modules=MODULES) as launcher,
-        ProgressView(console, matrix.total, [cell.status for cell, _ in matrix.done]) as view,
+        ProgressView(
+            console, matrix.total, [cell.status for cell, _ in matrix.done], board
+        ) as view,
     ):
         while matrix.running or (matrix.waiting and not interrupts.count):
             while matrix.waiting and len(matrix.running) < jobs and not interrupts.count:
@@ -250,7 +277,7 @@ def _finish(matrix: _Matrix, event: Finished, logs: Path) -> Cell:
         cell.status = "incomplete" if cut_short else "failed"
         cell.cause = cause_of(event)
         if event.status != "user_error":
-            _write_failure(cell)
+            write_failure(cell)
     log = _log(cell, logs)
     if cell.out.is_dir() and log.exists():
         with (cell.out / "run.log").open("ab") as kept:  # other processes of the run wrote there
@@ -258,7 +285,7 @@ def _finish(matrix: _Matrix, event: Finished, logs: Path) -> Cell:
     return cell
 
 
-def _write_failure(cell: Cell) -> None:
+def write_failure(cell: Cell) -> None:
     """A summary for a run that wrote none: its cause, and the requests whose end it recorded."""
     cell.out.mkdir(parents=True, exist_ok=True)
     if not (cell.out / "config.yaml").exists():
@@ -287,7 +314,8 @@ def cause_of(event: Finished) -> str:
     return what or f"the run ended with exit code {event.exit_code}"
 
 
-def _report(folder: Path, console: Console, *, empty: bool) -> None:
+def show_results(folder: Path, console: Console, *, empty: bool) -> None:
+    """Prints the comparison of what is in a folder, and what to do next."""
     if empty:
         console.print("Nothing ran.")
         return

@@ -89,6 +89,7 @@ class Config:
     timeline_rows: int | None = None
     flush_s: float = 4.0
     memory_snapshot: bool = False
+    dashboard: bool = False
     jobs: int | None = None
 
 

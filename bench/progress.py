@@ -11,6 +11,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from bench.dashboard.board import Board
+
 REFRESH_PER_SECOND = 4
 LEAST_SHARE = 0.02
 """Of the work; time left is not guessed from less."""
@@ -19,11 +21,19 @@ LEAST_SHARE = 0.02
 class ProgressView:
     """Follows cells on a terminal; without one it prints a line as each ends.
 
-    `before` has the statuses of the cells that ended before this view began.
+    `before` has the statuses of the cells that ended before this view began; `board` hears of all
+    that this view does.
     """
 
-    def __init__(self, console: Console, total: int, before: Sequence[str | None]) -> None:
+    def __init__(
+        self,
+        console: Console,
+        total: int,
+        before: Sequence[str | None],
+        board: Board | None = None,
+    ) -> None:
         self._console = console
+        self._board = board
         self._total = total
         self._done = len(before)
         self._done_before = len(before)
@@ -50,15 +60,21 @@ class ProgressView:
     def started(self, name: str) -> None:
         """A cell began."""
         self._running[name] = time.monotonic(), {}
+        if self._board is not None:
+            self._board.started(name)
 
     def progress(self, name: str, data: Mapping[str, Any]) -> None:
         """A running cell said where it is."""
         began, _ = self._running[name]
         self._running[name] = began, data
+        if self._board is not None:
+            self._board.progress(name, data["simulated_s"], data)
 
     def finished(self, name: str, status: str | None, cause: str | None) -> None:
         """A cell ended."""
         began, _ = self._running.pop(name)
+        if self._board is not None:
+            self._board.finished(name, status, cause)
         self._done += 1
         self._failed += status == "failed"
         if self._total == 1 or (self._console.is_terminal and status == "completed"):
@@ -70,6 +86,8 @@ class ProgressView:
     def note(self, text: str) -> None:
         """A line for the user."""
         self._notes.append(text)
+        if self._board is not None:
+            self._board.note(text)
         if not self._console.is_terminal:
             self._print(text)
 

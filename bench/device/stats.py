@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from bench.device.free_blocks import largest_free_block
+from bench.device.occupancy import occupancy
 from bench.errors import SettingError
 
 # Which of PyTorch's functions have annotations varies from version to version.
@@ -100,6 +101,11 @@ class AllocatorReader:
         """
         segments = self._snapshot(None)["segments"]
         return largest_free_block(segments, self._free_and_total(0)[0], _find_reservation)
+
+    def memory_map(self, parts: int) -> list[int]:
+        """How full each of `parts` equal parts of reserved memory is, in per cent. It walks every
+        block, as `largest_free_bytes` does."""
+        return occupancy(self._snapshot(None)["segments"], parts)
 
 
 def _find_reservation(address: int) -> tuple[int, int] | None:

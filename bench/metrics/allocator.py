@@ -90,6 +90,10 @@ class AllocatorProbe:
             "driver_calls": sum(self.made().values()),
         }
 
+    def memory_map(self, parts: int) -> list[int]:
+        """How full each of `parts` equal parts of reserved memory is, in per cent."""
+        return self._reader.memory_map(parts)
+
     def made(self) -> dict[str, int]:
         """Driver calls of the run, by kind, without those that were never made."""
         calls, before = self._calls.read(), self._calls_before

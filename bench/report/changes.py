@@ -11,8 +11,8 @@ import pandas as pd
 
 from bench.report import quantities as q
 from bench.report.quantities import Quantity
-from bench.report.repeats import NEVER_THE_SAME, VERSIONS, gathered, name_without
-from bench.report.results import Run
+from bench.report.repeats import VERSIONS, gathered, name_without
+from bench.report.results import NOT_OF_THE_RUN, Run
 from bench.report.sensitivity import split
 from bench.report.statistics import Estimate, paired_change, unpaired_change
 
@@ -151,6 +151,6 @@ def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
         name = f"{above}{key}"
         if isinstance(value, Mapping):
             found |= _flat(value, f"{name}.")
-        elif name not in (*NEVER_THE_SAME, "seed"):
+        elif name not in (*NOT_OF_THE_RUN, "seed"):
             found[name] = json.dumps(value, default=str) if isinstance(value, list) else value
     return found

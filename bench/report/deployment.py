@@ -61,16 +61,18 @@ def _table(group: Sequence[Run], runs: Sequence[Run], caption: str) -> str:
 
 def _row(run: Run, label: str, runs: Sequence[Run], footnotes: Footnotes) -> str:
     freed, fit = release(run), live_tokens(run)
+    served = bool(run.requests.paths)
+    nobody = NOBODY_LEFT if served else "not recorded"
     cells = [
         _cell(None if fit is None else f"{fit:,.0f}", "not recorded", footnotes),
         _cell(_of(most_live_tokens(run), fit), "not recorded", footnotes),
         _cell(_near(run), "not recorded", footnotes),
         _cell(_gib(headroom_bytes(run)), _why_no_headroom(run), footnotes),
-        f"<td>{freed.clients if freed else 0:,}</td>",
-        _cell(_waits(freed), NOBODY_LEFT, footnotes),
+        _cell(f"{freed.clients if freed else 0:,}" if served else None, nobody, footnotes),
+        _cell(_waits(freed), nobody, footnotes),
         _cell(
             _of(freed.held_tokens, fit) if freed else None,
-            "not known over HTTP" if freed else NOBODY_LEFT,
+            "not known over HTTP" if freed else nobody,
             footnotes,
         ),
         f"<td>{escape(same_again(run, runs) or RUN_TWICE)}</td>",
@@ -103,7 +105,7 @@ def _gib(nbytes: float | None) -> str | None:
 
 
 def _why_no_headroom(run: Run) -> str:
-    if run.summary and run.summary.get("allocator") is None:
+    if run.device == "cpu":
         return f"no allocator statistics with device={run.device}"
     return "not recorded"
 

@@ -24,6 +24,8 @@ from bench.report.palette import LIGHT, Theme
 
 WIDTH_IN = 10.0
 DPI = 140
+LINE_CHARACTERS, HANDLE_CHARACTERS = 150, 7
+"""Of a legend: how many a line has, and how many a name's mark and the space around it take."""
 
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
 """Verdana is as wide, where the first is missing."""
@@ -105,8 +107,10 @@ def new_figure(height_in: float) -> Figure:
 def legend_below(
     figure: Figure | SubFigure, handles: Sequence[Artist], names: Sequence[str]
 ) -> None:
-    """A legend in a band of its own under the panels, where it can hide nothing."""
-    columns = len(names) if len(names) <= 7 else ceil(len(names) / 2)
+    """A legend in a band of its own under the panels, where it can hide nothing: in one row, or two
+    from eight names on; in more where long names would not fit."""
+    fit = max(1, LINE_CHARACTERS // (max(map(len, names)) + HANDLE_CHARACTERS))
+    columns = min(len(names) if len(names) <= 7 else ceil(len(names) / 2), fit)
     figure.legend(
         list(handles), list(names), loc="outside lower center", ncols=columns,
         handlelength=2.2, columnspacing=1.6,

@@ -18,7 +18,7 @@ NEAR = 0.9
 
 _LEFT = ("status", "prompt_tokens", "generated_tokens", "sent_s", "admitted_s", "last_token_s",
          "end_s", "leave")  # fmt: skip
-_UNLIKE = ("name", "out", "jobs")
+_UNLIKE = ("name", "out", "jobs", "dashboard")
 _STATE = ("peak_allocated_bytes", "peak_reserved_bytes", "num_alloc_retries", "num_ooms")
 
 

@@ -10,7 +10,7 @@ from itertools import count
 
 from bench.report.palette import backend_order
 from bench.report.quantities import Quantity
-from bench.report.results import Run
+from bench.report.results import NOT_OF_THE_RUN, Run
 
 MEMORY_SIDE = ("backend", "alloc_conf")
 
@@ -113,7 +113,7 @@ def conditions(run: Run, *, apart_from: Sequence[str] = ()) -> str:
     unlike = ("seed", *MEMORY_SIDE, *apart_from)
     parts = [part for part in _parts(run.name) if "=" in part]
     other = sorted(part for part in parts if not part.startswith(unlike))
-    config = {k: v for k, v in run.config.items() if k not in (*unlike, "name", "out", "jobs")}
+    config = {k: v for k, v in run.config.items() if k not in (*unlike, *NOT_OF_THE_RUN)}
     for setting in apart_from:
         section, _, key = setting.partition(".")
         if key and isinstance(config.get(section), Mapping):

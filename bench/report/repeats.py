@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.report.frames import in_a_row
-from bench.report.results import Run
+from bench.report.results import NOT_OF_THE_RUN, Run
 
-NEVER_THE_SAME = ("name", "out", "jobs")
 VERSIONS = ("fragbench", "commit", "torch")
 
 
@@ -31,7 +30,7 @@ def identity(run: Run, *apart_from: str) -> str:
     configuration, its folder."""
     if not run.config or run.restarts_s:
         return run.folder
-    unlike = (*NEVER_THE_SAME, *apart_from)
+    unlike = (*NOT_OF_THE_RUN, *apart_from)
     config = {key: value for key, value in run.config.items() if key not in unlike}
     versions = [run.environment.get(key) for key in VERSIONS]
     facts = [run.device, name_without(run.name, *apart_from), versions, config]

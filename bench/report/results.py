@@ -29,6 +29,8 @@ from bench.report.soaks import SOAK, moved, read_segments
 SUMMARY = "summary.json"
 CONFIG = "config.yaml"
 OUTCOMES = ("completed", "failed", "cancelled", "rejected", "unfinished")
+NOT_OF_THE_RUN = ("name", "out", "jobs", "dashboard")
+"""Settings that change nothing of what a run does."""
 NO_SUMMARY = "the run ended before it wrote summary.json"
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.report.deployment import RUN_TWICE, deployment_html
+from bench.report.deployment import NOBODY_LEFT, RUN_TWICE, deployment_html
 from bench.report.facts import (
     Release,
     headroom_bytes,
@@ -113,6 +113,15 @@ def test_nobody_left_is_no_delay(write_run: WriteRun) -> None:
     write_requests(folder, request("completed"))
     assert release(only(folder)) is None
     assert release(only(write_run("other", disconnect_to_freed_s={"count": 0}))) is None
+
+
+def test_a_run_that_left_no_requests_says_nothing_of_clients(write_run: WriteRun) -> None:
+    folder = write_run("one", status="failed", allocator=None)
+    for part in (folder / "requests").iterdir():
+        part.unlink()
+    said = deployment_html([only(folder)])
+    assert NOBODY_LEFT not in said
+    assert "no allocator statistics" not in said
 
 
 def test_two_runs_alike_say_whether_the_allocator_s_state_comes_again(

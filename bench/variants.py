@@ -42,16 +42,18 @@ def variants(config: dict[str, Any]) -> Iterator[tuple[str | None, dict[str, Any
             }
             apart = [f"seed={own['seed']}"] if repeats > 1 else []
             apart += [f"cost_factors.{name}={factor}" for name, factor in factors.items()]
+            apart += ["cost_factors=none"] if sensitivity and not factors else []
             yield ",".join(apart) or None, own
 
 
-def check_single(command: str, config: dict[str, Any]) -> None:
-    """Raises SettingError where a command that does one thing is asked to do it again."""
+def check_single(config: dict[str, Any]) -> None:
+    """Raises SettingError where another command than `run` and `matrix` is asked to do its work
+    again."""
     for name, one in (("repeats", 1), ("sensitivity", False)):
         if config[name] != one:
             raise SettingError(
                 f"{name}={str(config[name]).lower()} is for `fragbench run` and `fragbench "
-                f"matrix`: leave it out of `fragbench {command}`."
+                "matrix` alone: leave it out here."
             )
 
 

@@ -24,7 +24,7 @@ from bench.report.palette import LIGHT, Theme
 
 WIDTH_IN = 10.0
 DPI = 140
-LINE_CHARACTERS, HANDLE_CHARACTERS = 150, 7
+LINE_CHARACTERS, HANDLE_CHARACTERS = 130, 7
 """Of a legend: how many a line has, and how many a name's mark and the space around it take."""
 
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
@@ -109,8 +109,11 @@ def legend_below(
 ) -> None:
     """A legend in a band of its own under the panels, where it can hide nothing: in one row, or two
     from eight names on; in more where long names would not fit."""
-    fit = max(1, LINE_CHARACTERS // (max(map(len, names)) + HANDLE_CHARACTERS))
-    columns = min(len(names) if len(names) <= 7 else ceil(len(names) / 2), fit)
+    rows = 1 if len(names) <= 7 else 2
+    columns = ceil(len(names) / rows)
+    widths = [len(name) + HANDLE_CHARACTERS for name in names]
+    if sum(widths) > rows * LINE_CHARACTERS:
+        columns = max(1, min(columns, LINE_CHARACTERS // max(widths)))
     figure.legend(
         list(handles), list(names), loc="outside lower center", ncols=columns,
         handlelength=2.2, columnspacing=1.6,

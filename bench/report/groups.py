@@ -104,7 +104,8 @@ def _own_parts(run: Run, runs: Sequence[Run]) -> list[str]:
     siblings = [set(_parts(other.name)) for other in runs if other.backend == run.backend]
     shared = set.intersection(*siblings)
     own = [part for part in _parts(run.name) if "=" in part and part not in shared]
-    return [part.removeprefix("backend.") for part in own if not part.startswith("backend=")]
+    own = [part for part in own if not part.startswith("backend=")]
+    return [part.removeprefix("backend.").removeprefix("workload.") for part in own]
 
 
 def conditions(run: Run, *, apart_from: Sequence[str] = ()) -> str:

@@ -15,7 +15,8 @@ from bench.report.results import Run, mean_of
 RATE_SETTINGS = ("workload.rate_rps", "workload.time_scale")
 """Sweeping one of them sweeps the rate of the same traffic."""
 
-_COLUMNS = ("status", "generated_tokens", "sent_s", "first_token_s", "last_token_s")
+_COLUMNS = ("status", "generated_tokens", "sent_s", "first_token_s", "last_token_s",
+            "end_s")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,16 +139,27 @@ def _goodput(run: Run, slo: Slo) -> float | None:
 
 
 def _share(run: Run, slo: Slo) -> float | None:
+    """Of the requests sent; those that could still have met it when the run ended do not count."""
     sent = run.request_counts.get("sent")
-    return float(_met(run, slo).sum() / sent) if sent else None
+    decided = sent - int(_undecided(run, slo).sum()) if sent else 0
+    return float(_met(run, slo).sum() / decided) if decided > 0 else None
 
 
 def _met(run: Run, slo: Slo) -> pd.Series[bool]:
     """Which requests completed within the objective. One of a single token has no TPOT to miss."""
     rows = run.requests.read(_COLUMNS, run.notes)
-    ttft_s = rows["first_token_s"] - rows["sent_s"]
     gaps = (rows["generated_tokens"] - 1).clip(lower=1)
     tpot_s = np.where(
         rows["generated_tokens"] > 1, (rows["last_token_s"] - rows["first_token_s"]) / gaps, 0.0
     )
-    return (rows["status"] == "completed") & (ttft_s <= slo.ttft_s) & (tpot_s <= slo.tpot_s)
+    return (rows["status"] == "completed") & (_ttft_s(rows) <= slo.ttft_s) & (tpot_s <= slo.tpot_s)
+
+
+def _undecided(run: Run, slo: Slo) -> pd.Series[bool]:
+    rows = run.requests.read(_COLUMNS, run.notes)
+    waited_s = _ttft_s(rows).fillna(rows["end_s"] - rows["sent_s"])
+    return (rows["status"] == "unfinished") & (waited_s <= slo.ttft_s)
+
+
+def _ttft_s(rows: pd.DataFrame) -> pd.Series[float]:
+    return rows["first_token_s"] - rows["sent_s"]

@@ -41,6 +41,8 @@ def test_sensitivity_changes_each_constant_that_can_matter_both_ways(tmp_path: P
     paged = cells_of(tmp_path, "sensitivity=true", "backend=paged", "repeats=2")
     assert any("paged_attention_fixed" in cell.config["cost_factors"] for cell in paged)
     assert len({cell.name for cell in paged}) == len(paged)
+    folders = {cell.out for cell in paged}
+    assert not any(above in folders for cell in paged for above in cell.out.parents)
 
 
 @pytest.mark.parametrize(

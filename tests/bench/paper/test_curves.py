@@ -25,7 +25,7 @@ def backlog(folder: Path, ends: Ends) -> Run:
     config = {"workload": {"num_requests": len(ends), "name": "p"}}
     parts = PartFiles("requests", (part,))
     summary = {"status": "completed", "time": "modelled", "device": "virtual"}
-    return Run(folder, "r", summary, config, "", {}, (), parts, parts, parts)
+    return Run(folder, "r", summary, config, "", {}, (), parts, parts, parts, parts)
 
 
 def every(seconds: float, number: int, start_s: float = 0.0) -> Ends:

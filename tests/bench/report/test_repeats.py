@@ -149,6 +149,29 @@ def test_a_sweep_of_rates_says_what_each_backend_holds(write_run: WriteRun, tmp_
     assert strict.lines[0].knee_said() == "below 1"
 
 
+def test_requests_that_were_still_in_time_when_the_run_ended_count_for_neither_side(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
+    """Of 100 sent 80 met it, 10 were still in time at the end, and 10 waited too long: 80 of 90."""
+    rows = {
+        "status": ["completed"] * 80 + ["unfinished"] * 20,
+        "cause": None,
+        "generated_tokens": [2] * 80 + [0] * 15 + [1] * 5,
+        "sent_s": [float(i) for i in range(100)],
+        "first_token_s": [i + 1.0 for i in range(80)]
+        + [None] * 15 + [i + 1.0 for i in range(95, 100)],
+        "last_token_s": [i + 1.1 for i in range(80)] + [None] * 20,
+        "end_s": [i + 1.1 for i in range(80)] + [i + 3.0 for i in range(80, 90)]
+        + [i + 1.5 for i in range(90, 95)] + [i + 9.0 for i in range(95, 100)],
+    }  # fmt: skip
+    for rate in (1.0, 2.0):
+        rate_run(write_run, "paged", rate, 0)
+    for folder in tmp_path.iterdir():
+        pd.DataFrame(rows).to_parquet(folder / "requests" / "part-00000.parquet")
+    (sweep,) = sweeps(load_runs(tmp_path), Slo())
+    assert [point.share for point in sweep.lines[0].points] == pytest.approx([80 / 90, 80 / 90])
+
+
 def test_two_sets_are_compared_by_name(write_run: WriteRun, tmp_path: Path) -> None:
     repeat(write_run, "paged", [1.0, 2.0, 3.0, 4.0, 5.0], "a/")
     repeat(write_run, "paged", [0.9, 1.8, 2.7, 3.6, 4.5], "b/")

@@ -35,7 +35,7 @@ from bench.labels import labels
 from bench.metrics import summary
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.checkpoint import write_checkpoint
-from bench.metrics.inter_token import BinnedGaps
+from bench.metrics.inter_token import BinnedGaps, write_gaps
 from bench.metrics.recorder import Recorder
 from bench.metrics.records import write_json
 from bench.metrics.status import Status
@@ -48,6 +48,8 @@ from bench.turns import count_turns, loop_name
 from workloads.base import Request, Workload
 
 PROGRESS_S = 0.25
+MAP_PARTS = 1024
+KV_TERMS = ("token_states_bytes", "unfilled_bytes", "rounding_bytes", "cached_bytes", "free_bytes")
 
 
 def run(payload: dict[str, Any]) -> None:
@@ -182,7 +184,7 @@ class Run:
             self._simulated_s = drive(self.engine, on_tick=self._on_tick)
         except ActivationsDoNotFitError as error:  # a real engine would have died here
             self.facts |= {"status": "failed", "cause": str(error)}
-            self._simulated_s = self._now
+            self._simulated_s = self._sent_until_s = self._now
             self.engine.stop(self._now)
         self._now = self._simulated_s
         if self._stops_wanted:
@@ -190,16 +192,19 @@ class Run:
         if self._config.memory_snapshot:
             self._memory.dump_snapshot(self._folder / "memory_snapshot.pickle")
         self._recorder.close()
+        write_gaps(self._folder, *self.engine.gaps.weighted())
         write_json(self._folder / "summary.json", self._summary())
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._stops_wanted += 1
 
     _now = 0.0
+    _sent_until_s = 0.0
     _ticked_at = math.inf
 
     def _on_tick(self, now: float) -> None:
-        self._now = now
+        # What fell due since the last tick is sent after this one, or turned away.
+        self._sent_until_s, self._now = now if self._stops_wanted else self._now, now
         if self._stops_wanted:
             self._stop(now)
         wall_s = time.monotonic()
@@ -235,6 +240,16 @@ class Run:
             "reserved_bytes": allocator.get("reserved_bytes"),
             "allocated_bytes": allocator.get("allocated_bytes"),
             "incidents": engine.incidents.count,
+        } | self._for_the_live_page()
+
+    def _for_the_live_page(self) -> dict[str, Any]:
+        """What a live page draws besides: a map of the allocator's memory, and the KV budget."""
+        if not self._config.dashboard:
+            return {}
+        row, probe = self._recorder.row(self._now), self._memory.probe
+        return {
+            "kv_bytes": {key: row[key] for key in KV_TERMS},
+            "memory_map": probe.memory_map(MAP_PARTS) if probe else [],
         }
 
     def _write_checkpoint(self) -> None:
@@ -243,7 +258,7 @@ class Run:
         figures = summary.engine_figures(self.engine, self._recorder, self._now)
         write_checkpoint(
             self._folder, self._binned, self.engine, self._recorder, self._now,
-            self.facts, {**figures, **self._own_figures()},
+            self._sent_until_s, self.facts, {**figures, **self._own_figures()},
         )  # fmt: skip
 
     def gauges(self) -> dict[str, Any]:

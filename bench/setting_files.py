@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from bench.metrics.records import write_json
+from bench.metrics.records import write_json, write_text
 
 SECRET = "api_key"
 """Settings of this name, in any section, are shown to nobody."""
@@ -16,7 +16,7 @@ SECRET = "api_key"
 def write_config(folder: Path, config: dict[str, Any]) -> None:
     """config.yaml of a run."""
     text = yaml.safe_dump(_without_secrets(config), sort_keys=False, allow_unicode=True)
-    (folder / "config.yaml").write_text(text, encoding="utf-8")
+    write_text(folder / "config.yaml", text)
 
 
 def write_environment(folder: Path, environment: dict[str, Any]) -> None:

@@ -75,7 +75,9 @@ class IncidentLog:
         incident = self._open.get(sequence.id)
         if incident is None:
             wanted = {"request_id": sequence.id, "wanted_tokens": tokens}
-            incident = self._kv_incident("reserve_refused", wanted, tokens, now)
+            branches = sequence.demand.branches if tokens > sequence.demand.prompt_tokens else 1
+            needed = self._holders.memory.needed_bytes(sequence, tokens, branches)
+            incident = self._kv_incident("reserve_refused", wanted, needed, now)
             self._open[sequence.id] = incident
         self._refused_again(incident, 1, now)
 
@@ -92,8 +94,8 @@ class IncidentLog:
         wanted = {"request_id": sequence.id, "wanted_tokens": tokens}
         parents = sequence.lineage.parents if sequence.lineage is not None else None
         branches = max(sequence.branches, len(parents or ()))
-        new_tokens = (tokens - sequence.computed) * branches
-        incident = self._kv_incident("extend_refused", wanted, new_tokens, now)
+        needed = self._holders.memory.needed_bytes(sequence, tokens, branches)
+        incident = self._kv_incident("extend_refused", wanted, needed, now)
         self._refused_again(incident, 1, now)
         self.closed.append(incident | {"preempted_request": preempted})
 
@@ -124,12 +126,10 @@ class IncidentLog:
             self.closed.append(incident | {"waited_s": now - incident["first_s"]})
 
     def _kv_incident(
-        self, kind: str, wanted: dict[str, Any], new_tokens: int, now: float
+        self, kind: str, wanted: dict[str, Any], needed: int, now: float
     ) -> dict[str, Any]:
         memory = self._holders.memory
         kv, refusal = memory.state(self._holders.running), memory.backend.refusal
-        # Tokens that are found in the cache and held by others need no room of their own.
-        needed = min(new_tokens * memory.account.token_bytes, refusal.nbytes)
         layer = kv_layer(kv, refusal.nbytes, needed, in_one_piece=refusal.in_one_piece)
         allocator = self._now() if refusal.error is None else self._at_failure()
         asked = {"wanted_bytes": refusal.nbytes, "needed_bytes": needed, "error": refusal.error}
@@ -205,7 +205,9 @@ def _terms(kv: KvState) -> dict[str, Any]:
     return {
         "kv_budget_bytes": kv.budget,
         "held_bytes": kv.held,
+        "usable_bytes": kv.usable,
         "token_states_bytes": kv.token_states,
+        "token_blocks_bytes": kv.token_blocks,
         "reservation_bytes": kv.reservation,
         "internal_bytes": kv.internal,
         "rounding_bytes": kv.rounding,

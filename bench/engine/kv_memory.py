@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from backends.base import Backend, Hold, Usage
 from bench.engine.sequence import Sequence
-from bench.incidents.rules import KvState
+from bench.incidents.rules import BLOCK_TOKENS, KvState
 from bench.metrics.accounting import MemoryAccount
 from bench.metrics.prefix_cache import PrefixCacheCounts
 
@@ -116,16 +116,20 @@ class KvMemory:
         """KV memory now, in its six terms; what sequences have unfilled by the lengths that they
         asked for. Tokens that the current step computes are live during it."""
         usage, token_bytes = self.usage(), self.account.token_bytes
-        tokens = will_fill = slots = 0
+        budget = self.account.budget_bytes
+        tokens = in_blocks = will_fill = slots = 0
         for sequence in holders:
             fillable = sequence.demand.final_tokens * self._held_branches(sequence)
             live = (sequence.computed + sequence.chunk) * sequence.branches
             tokens += live
+            in_blocks += self._in_blocks(sequence)
             will_fill += max(0, min(sequence.slots, fillable) - live)
             slots += sequence.slots
         return KvState(
-            budget=self.account.budget_bytes,
+            budget=budget,
+            usable=budget if self.backend.block_tokens is None else budget - usage.rounding,
             token_states=tokens * token_bytes - usage.shared,
+            token_blocks=in_blocks * token_bytes - usage.shared,
             reservation=will_fill * token_bytes,
             internal=(slots - tokens - will_fill) * token_bytes,
             rounding=usage.rounding,
@@ -133,6 +137,32 @@ class KvMemory:
             free=usage.free,
             pooled=self.backend.pooled,
         )
+
+    def needed_bytes(self, sequence: Sequence, tokens: int, branches: int) -> int:
+        """What a refused request for `tokens` tokens in each branch needs in whole blocks, beyond
+        what the sequence holds: what was asked for where that was in such blocks."""
+        refused = self.backend.refusal.nbytes
+        if self.backend.block_tokens == self._block:
+            return refused
+        whole = self._whole(tokens)
+        shared = 0  # what branches that part now have in common: their prompt
+        if sequence.branches == 1 and branches > 1:
+            shared = sequence.demand.prompt_tokens // self._block * self._block
+        slots = shared + branches * (whole - shared) - self._in_blocks(sequence)
+        return max(0, min(slots * self.account.token_bytes, refused))
+
+    def _in_blocks(self, sequence: Sequence) -> int:
+        """Slots in whole blocks that its live tokens take, no more than it holds."""
+        live = self._whole(sequence.computed + sequence.chunk)
+        return min(sequence.slots, live * sequence.branches)
+
+    def _whole(self, tokens: int) -> int:
+        return -(-tokens // self._block) * self._block
+
+    @property
+    def _block(self) -> int:
+        """Tokens of the blocks of Note [Layers]."""
+        return min(self.backend.block_tokens or BLOCK_TOKENS, BLOCK_TOKENS)
 
     def blocks(self) -> Blocks | None:
         """The pool's blocks, where there is one."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from bench.incidents.episodes import KV_KINDS, NOT_KNOWN, available_bytes, sought_bytes
-from bench.incidents.rules import Layer
+from bench.incidents.episodes import of_kv
+from bench.incidents.rules import BLOCK_TOKENS, NOT_KNOWN, Layer
 from bench.incidents.words import mib, percent, share
 from bench.report.results import Run
 
@@ -43,21 +43,58 @@ def live_share(found: Mapping[str, Any]) -> float | None:
     return share(found["median"]["token_states_bytes"], found["median"]["kv_budget_bytes"])
 
 
+def _free(found: Mapping[str, Any]) -> str:
+    """What was there, at the median incident."""
+    return mib(found["median"]["available_bytes"])
+
+
+def _sought(found: Mapping[str, Any]) -> str:
+    """What was needed of it: the buffers of a KV request are asked for whole."""
+    return mib(found["median"]["wanted_bytes" if of_kv(found) else "needed_bytes"])
+
+
 def _capacity(found: Mapping[str, Any], run: Run) -> Advice:
+    if not of_kv(found):
+        return _card_capacity(found)
     short = found["lacking_tokens"]
-    least = f", {short:,} more in the worst case" if short else ""
+    least = f", {short:,} tokens more in the worst case" if short and short > 0 else ""
     return Advice(
         [
             f"Admit fewer tokens (engine.max_live_tokens, engine.max_num_seqs, max_model_len), or "
-            f"give KV memory room for more{least}: a larger gpu, more tensor_parallel.",
-            "Make tokens or weights smaller: kv_dtype=fp8 holds twice the tokens, weight_dtype=fp8 "
-            "or int4 leaves more of the card.",
+            f"give KV memory more room{least}: a larger gpu, more tensor_parallel.",
+            "Make tokens or weights smaller: kv_dtype=fp8 holds twice the tokens of fp16, "
+            "weight_dtype=fp8 or int4 leaves more of the card.",
         ],
         [
             "Allocator settings, emptying the cache and restarts: all free memory in one piece "
             "would still be too little.",
-            f"Another layout of KV memory: live tokens are {percent(live_share(found))} of the "
-            "budget, and those that were to come do not fit in the rest.",
+            _other_layouts(found),
+        ],
+    )
+
+
+def _other_layouts(found: Mapping[str, Any]) -> str:
+    median = found["median"]
+    blocks, budget = median["token_blocks_bytes"], median["kv_budget_bytes"]
+    tails = share(blocks - median["token_states_bytes"], budget) if blocks is not None else None
+    return (
+        f"Another layout of KV memory: live tokens are {percent(live_share(found))} of the budget, "
+        f"and in blocks of {BLOCK_TOKENS} those that were to come do not fit in the rest; smaller "
+        f"blocks would win the tails of the last ones at most, {percent(tails)}."
+    )
+
+
+def _card_capacity(found: Mapping[str, Any]) -> Advice:
+    sought, free = _sought(found), _free(found)
+    return Advice(
+        [
+            "Make steps smaller (a lower engine.token_budget with engine.prefill=chunked, a "
+            "shorter max_model_len), or the card larger: a larger gpu, more tensor_parallel, "
+            "weight_dtype=fp8 or int4."
+        ],
+        [
+            f"Less KV memory, another layout of it, or allocator settings: {sought} were needed, "
+            f"{free} free, and all KV memory beside that is too little."
         ],
     )
 
@@ -78,7 +115,7 @@ def _kv_policy(found: Mapping[str, Any], run: Run) -> Advice:
         [
             "Allocator settings, emptying the cache and restarts: the memory is held by sequences, "
             "not fragmented.",
-            "A larger card alone: the same share of it is held for nothing.",
+            "A larger card alone puts it off: of that, too, the same share is held for nothing.",
         ],
     )
 
@@ -106,13 +143,15 @@ def _remedy(
 
 
 def _allocator(found: Mapping[str, Any], run: Run) -> Advice:
-    in_arena = found["median_of"] in KV_KINDS and found["worst"].get("kv_pooled")
-    change = [
-        "Keep KV memory out of the allocator's way: backend=paged takes one pool at the start.",
-        "Give buffers few sizes: backend=bucketed, engine.activation_buckets=true.",
-    ]
-    if in_arena:
-        change.insert(0, "Take another arena than buddies (backend.arena=torch), or backend=paged.")
+    pooled = bool(found["worst"].get("kv_pooled"))
+    change = ["Give activations few sizes: engine.activation_buckets=true."]
+    if not pooled:
+        change = [
+            "Keep KV memory out of the allocator's way: backend=paged takes one pool at the start.",
+            "Give buffers few sizes: backend=bucketed, engine.activation_buckets=true.",
+        ]
+    if pooled and of_kv(found):
+        change = ["Take another arena than buddies (backend.arena=torch), or backend=paged."]
     elif "expandable_segments:True" not in _alloc_conf(run):
         change.insert(
             0,
@@ -122,12 +161,17 @@ def _allocator(found: Mapping[str, Any], run: Run) -> Advice:
     return Advice(
         change,
         [
-            "Emptying the cache: PyTorch released every segment that nothing lives in before it "
-            "gave up.",
-            f"A smaller batch or a larger card alone: {mib(available_bytes(found))} were free, "
-            f"more than the {mib(sought_bytes(found))} that were needed.",
+            _emptying(found),
+            f"A larger card alone: {_free(found)} were free, more than the "
+            f"{_sought(found)} that were needed.",
         ],
     )
+
+
+def _emptying(found: Mapping[str, Any]) -> str:
+    if found["median"]["tried_bytes"] is None:
+        return "Emptying the cache: PyTorch was not asked, the budget was taken by rounding."
+    return "Emptying the cache: PyTorch released all that nothing lives in before it gave up."
 
 
 def _alloc_conf(run: Run) -> str:
@@ -147,7 +191,7 @@ def _workspace(found: Mapping[str, Any], run: Run) -> Advice:
         [
             "More KV memory, or a higher utilization: that is what took the room.",
             "Allocator settings and emptying the cache: all that was free, "
-            f"{mib(available_bytes(found))}, is less than the {mib(sought_bytes(found))} that were "
+            f"{_free(found)}, is less than the {_sought(found)} that were "
             "needed.",
         ],
     )
@@ -157,6 +201,8 @@ def _utilization(short: float | None, run: Run) -> str:
     now = run.config.get("utilization")
     memory = run.environment.get("memory")
     usable = memory.get("usable_bytes") if isinstance(memory, Mapping) else None
+    if run.config.get("kv_budget") is not None:
+        return f"Leave more of the card beside KV memory: a kv_budget lower by {mib(short)}."
     if not short or not usable or not isinstance(now, int | float):
         return "Leave more of the card beside KV memory: lower utilization or kv_budget."
     lower = int(100 * (now - short / usable)) / 100

@@ -11,7 +11,7 @@ from bench.incidents.advice import advice
 from bench.incidents.episodes import count
 from bench.incidents.report import owner, report
 from bench.key_values import read_key_values
-from bench.metrics.records import write_json
+from bench.metrics.records import write_json, write_text
 from bench.report.results import Run, load_runs
 
 NAME = "incident"
@@ -43,9 +43,9 @@ def main(argv: list[str]) -> int:
     owners = {role: given.get(f"owner.{role}", role) for role in ROLES}
     found = [(run, count(run)) for run in _runs(Path(argv[0]))]
     text = report(found, owners)
-    print(text, end="")
     if "out" in given:
         _write(Path(given["out"]), text, [_told(run, counts, owners) for run, counts in found])
+    print(text, end="")
     return 0
 
 
@@ -68,9 +68,9 @@ def _told(run: Run, counts: Mapping[str, Any], owners: Mapping[str, str]) -> dic
 def _write(folder: Path, text: str, runs: list[dict[str, Any]]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "incident.md", text)
+        write_json(folder / "incident.json", {"runs": runs})
     except OSError as error:
         raise SettingError(
-            f"out={folder} cannot be made: {error.strerror}; choose another folder."
+            f"out={folder} cannot be written: {error.strerror}; choose another folder."
         ) from error
-    (folder / "incident.md").write_text(text, encoding="utf-8")
-    write_json(folder / "incident.json", {"runs": runs})

@@ -25,11 +25,12 @@ added to it."""
 class Moment:
     """Memory when an allocation failed, in bytes, blocks as they were asked for.
 
-    `limit` is what bounds the request: the KV budget, or what the process has of the card.
-    `others` are blocks beside KV memory that it bounds too, `kv` those of KV memory, `live` what
-    of these holds live tokens. `wanted` was refused, for the sake of `needed` bytes: of a KV
-    request the tokens that come, of activations all that the step needs at its peak.
-    `pool` takes what sequences held out of a fresh pool of the same strategy and tries again.
+    `limit` is what bounds the request: the KV budget, of a pool its blocks, or what the process
+    has of the card. `others` are blocks beside KV memory that it bounds too, `kv` those of KV
+    memory, `live` what live tokens take in blocks of at most BLOCK_TOKENS. `wanted` was refused,
+    for the sake of `needed` bytes: of a KV request the tokens that come, in such blocks, of
+    activations all that the step needs at its peak. `pool` takes what sequences held out of a
+    fresh pool of the same strategy and tries again.
     """
 
     limit: int

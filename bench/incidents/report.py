@@ -7,25 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.incidents.advice import ROLES, advice, live_share
-from bench.incidents.episodes import KV_KINDS, NOT_KNOWN, available_bytes
-from bench.incidents.rules import Layer
+from bench.incidents.episodes import of_kv
+from bench.incidents.rules import BLOCK_TOKENS, NOT_KNOWN, Layer
 from bench.incidents.words import UNDEFINED, mib, percent, seconds, share
 from bench.report.results import Run
 
 KINDS = {
     "reserve_refused": "request|s| waited at admission",
-    "extend_refused": "sequence|s| could not grow",
+    "extend_refused": "time|s| a sequence could not grow",
     "activation_refused": "step|s| could not allocate activations",
     "source_refused": "wait|s| of fragmentation sources",
 }
 
 MEANINGS: dict[str, str] = {
     Layer.CAPACITY: "live tokens really need the memory",
-    Layer.KV_POLICY: "reservations, unfilled slots or a second copy hold the memory",
+    Layer.KV_POLICY: "reservations, unfilled slots or second copies hold the memory",
     Layer.ALLOCATOR: "enough is free, but not in one piece or in segments that cannot be released",
     Layer.WORKSPACE: "KV memory took the headroom that something beside it needed",
     NOT_KNOWN: "the incidents do not say",
 }
+
+READ = ("summary.json", "config.yaml", "environment.json", "incidents.jsonl")
 
 Owners = Mapping[str, str]
 """The names of the roles platform, inference and application."""
@@ -34,10 +36,19 @@ Owners = Mapping[str, str]
 def report(found: Sequence[tuple[Run, Mapping[str, Any]]], owners: Owners) -> str:
     """All runs with incidents, one after another, and the names of those without."""
     parts = ["\n".join(_run(run, counts, owners)) for run, counts in found if counts["incidents"]]
-    quiet = [counts["run"] for _, counts in found if not counts["incidents"]]
-    if quiet:
-        parts.append(f"No allocation failed in {', '.join(quiet)}.\n")
+    quiet = [counts for _, counts in found if not counts["incidents"]]
+    for said, which in (
+        ("No allocation failed in", [each for each in quiet if each["ended"] and each["told"]]),
+        ("No allocation failed so far in", [each for each in quiet if _goes_on(each)]),
+        ("Not known for want of incidents.jsonl:", [each for each in quiet if not each["told"]]),
+    ):
+        if which:
+            parts.append(f"{said} {', '.join(counts['run'] for counts in which)}.\n")
     return "\n".join(parts)
+
+
+def _goes_on(counts: Mapping[str, Any]) -> bool:
+    return bool(counts["told"]) and not counts["ended"]
 
 
 def _run(run: Run, counts: Mapping[str, Any], owners: Owners) -> Iterator[str]:
@@ -48,6 +59,9 @@ def _run(run: Run, counts: Mapping[str, Any], owners: Owners) -> Iterator[str]:
     yield f"- **Where:** {_where(counts)}"
     yield f"- **When:** {_when(counts)}"
     yield f"- **Layer:** {_which(counts, owners)}"
+    notes = [note for note in run.notes if note.startswith(READ)]
+    if notes:
+        yield f"- **Files:** {'; '.join(notes)}"
     yield ""
     yield "| layer | incidents | refusals | owner | meaning |"
     yield "| --- | ---: | ---: | --- | --- |"
@@ -69,11 +83,13 @@ def owner(layer: str, owners: Owners) -> str | None:
 def _what(counts: Mapping[str, Any]) -> str:
     kinds = counts["kinds"].items()
     said = ", ".join(_times(number, KINDS.get(kind, kind)) for kind, number in kinds)
-    ended = {"completed": "The run completed.", "incomplete": "The run is incomplete"}
-    how = ended.get(counts["status"], "The run failed")
-    cause = "" if counts["status"] == "completed" else f": {counts['cause']}."
+    ended = {
+        "completed": "The run completed.",
+        "incomplete": "The run goes on, or was stopped before it ended.",
+    }
+    how = ended.get(counts["status"], f"The run failed: {str(counts['cause']).rstrip('.')}.")
     numbers = _times(counts["incidents"], "incident|s|"), _times(counts["refusals"], "refusal|s|")
-    return f"{', '.join(numbers)}: {said}. {how}{cause}"
+    return f"{', '.join(numbers)}: {said}. {how}"
 
 
 def _times(number: int, kind: str) -> str:
@@ -119,7 +135,7 @@ def _layer(layer: str, found: Mapping[str, Any], run: Run, owners: Owners) -> It
     yield ""
     yield f"| evidence: median of {found['median_of']} | | in incidents.jsonl |"
     yield "| --- | ---: | --- |"
-    for what, value, place in _evidence(found):
+    for what, value, place in _evidence(layer, found):
         yield f"| {what} | {value} | {place} |"
     yield ""
     yield from _list("What to change", said.change)
@@ -158,22 +174,25 @@ def first_sentences(error: str) -> str:
     return told.strip()
 
 
-def _evidence(found: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _evidence(layer: str, found: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """What, how much, and where it stands."""
     median = found["median"]
     budget = median["kv_budget_bytes"]
     yield "asked for", mib(median["wanted_bytes"]), "wanted_bytes"
     yield "needed", mib(median["needed_bytes"]), "needed_bytes"
-    yield "free for it", mib(available_bytes(found)), _free_place(found)
+    yield "free for it", mib(median["available_bytes"]), _free_place(found)
     yield "active sequences", _number(median["active_sequences"]), "active_sequences"
     live = f"{_number(median['live_tokens'])} ({percent(live_share(found))} of the KV budget)"
     yield "live tokens", live, "live_tokens, token_states_bytes"
+    blocks = percent(share(median["token_blocks_bytes"], budget))
+    yield f"KV budget: live tokens in blocks of {BLOCK_TOKENS}", blocks, "token_blocks_bytes"
     for term in ("reservation", "internal", "rounding", "cached", "free"):
         value = percent(share(median[f"{term}_bytes"], budget))
         yield f"KV budget: {term}", value, f"{term}_bytes"
-    if median["reserved_bytes"] is not None:
-        kept = median["reserved_bytes"] - median["allocated_bytes"]
-        yield "allocator: reserved - allocated", mib(kept), "reserved_bytes, allocated_bytes"
+    if median["kept_bytes"] is not None:
+        kept = mib(median["kept_bytes"])
+        yield "allocator: reserved - allocated", kept, "reserved_bytes, allocated_bytes"
+    if layer == Layer.ALLOCATOR or not of_kv(found):  # else the budget was what refused
         largest = f"{percent(found['largest_free_share'])} of what was asked for"
         yield "allocator: largest free block", largest, "largest_free_bytes"
     if median["tried_bytes"] is not None:
@@ -181,8 +200,10 @@ def _evidence(found: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _free_place(found: Mapping[str, Any]) -> str:
-    if found["median_of"] in KV_KINDS:
-        return "free_bytes + rounding_bytes"
+    if of_kv(found):
+        return "usable_bytes - held_bytes"
+    if found["median"]["headroom_left_bytes"] is not None:
+        return "headroom_left_bytes"
     return "driver_free_bytes + reserved_bytes - allocated_bytes"
 
 

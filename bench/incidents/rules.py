@@ -2,10 +2,15 @@
 
 Note [Layers]
 Three changes are thought of, each on top of the one before: free memory lies in one piece; memory
-holds live tokens alone (no reservation, no unfilled slot); KV memory is not there. The layer is
-the first change that lets the allocation succeed: `allocator`, `kv_policy`, `workspace`; where
-none does it is `capacity`. bench/incidents/counterfactual.py makes the changes and tries; here
-they are sums of counters, and nothing is simulated.
+holds live tokens alone, in whole blocks of at most 16; KV memory is not there. The layer is the
+first change that lets the allocation succeed: `allocator`, `kv_policy`, `workspace`; where none
+does it is `capacity`. bench/incidents/counterfactual.py makes the changes and tries; here they are
+sums of counters, and nothing is simulated.
+
+Why blocks: a request that is refused often wants little, and a full paged pool always has more
+than that in the tails of its last blocks. If the second change took these too, a pool full of
+tokens would never be full. What it takes is what blocks of 16 tokens, PagedAttention's own, would
+not hold either: reservations, larger units, second copies, a watermark.
 
 A KV request is bounded by the KV budget, of which only KV memory takes. So the third change says
 nothing of it: what live tokens leave no room for is capacity.
@@ -18,6 +23,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+BLOCK_TOKENS = 16
+"""The unit in which live tokens are said to need memory: PagedAttention's default block (Kwon et
+al., section 7.2). A strategy's own blocks stand for it where they are smaller."""
+
 
 class Layer(StrEnum):
     """What would have had to be otherwise."""
@@ -26,7 +35,7 @@ class Layer(StrEnum):
     """Live tokens really need the memory."""
 
     KV_POLICY = "kv_policy"
-    """Reservations, unfilled slots or a second copy hold it."""
+    """Reservations, units above 16 tokens, a watermark or a second copy hold it."""
 
     ALLOCATOR = "allocator"
     """Enough is free, but not in one piece, or cached in segments that cannot be released."""
@@ -35,16 +44,24 @@ class Layer(StrEnum):
     """KV memory took the headroom that something beside it needed."""
 
 
+NOT_KNOWN = "not_known"
+"""In place of a layer: there was no allocator to ask, or the file is older."""
+
+
 @dataclass(frozen=True, slots=True)
 class KvState:
     """KV memory when an allocation failed, in bytes; the six terms add up to the budget.
 
     What is unfilled is split by the lengths that requests asked for: what they will fill if they
-    run to their ends, and what they never will. `pooled` as in backends.base.Backend.
+    run to their ends, and what they never will. `token_blocks` is what live tokens take in whole
+    blocks of at most BLOCK_TOKENS, and `usable` what of the budget such blocks could take: a pool's
+    own blocks, else all. `pooled` as in backends.base.Backend.
     """
 
     budget: int
+    usable: int
     token_states: int
+    token_blocks: int
     reservation: int
     internal: int
     rounding: int
@@ -53,14 +70,9 @@ class KvState:
     pooled: bool
 
     @property
-    def unfilled(self) -> int:
-        """Held beyond live tokens."""
-        return self.reservation + self.internal
-
-    @property
     def held(self) -> int:
         """Held by sequences."""
-        return self.token_states + self.unfilled
+        return self.token_states + self.reservation + self.internal
 
     @property
     def taken(self) -> int:
@@ -69,14 +81,14 @@ class KvState:
 
 
 def kv_layer(kv: KvState, wanted_bytes: int, needed_bytes: int, *, in_one_piece: bool) -> Layer:
-    """Of a KV request for `wanted_bytes`, `needed_bytes` of which are tokens that come now.
+    """Of a KV request for `wanted_bytes`; the tokens that come now need `needed_bytes` in blocks.
 
     Blocks of a pool serve wherever they are: only buffers can fail for want of one piece. Rounding
     counts as free for those, since it is the allocator's own loss.
     """
     if in_one_piece and wanted_bytes <= kv.free + kv.cached + kv.rounding:
         return Layer.ALLOCATOR
-    if kv.token_states + needed_bytes <= kv.budget:
+    if kv.token_blocks + needed_bytes <= kv.usable:
         return Layer.KV_POLICY
     return Layer.CAPACITY
 
@@ -88,7 +100,7 @@ def card_layer(kv: KvState, needed_bytes: int, free_bytes: int) -> Layer:
     caching allocator still keeps after it released what it could."""
     if needed_bytes <= free_bytes:
         return Layer.ALLOCATOR
-    idle = 0 if kv.pooled else kv.unfilled + kv.rounding
+    idle = 0 if kv.pooled else kv.held - kv.token_blocks + kv.rounding
     if needed_bytes <= free_bytes + idle:
         return Layer.KV_POLICY
     return headroom_layer(kv, needed_bytes, free_bytes)

@@ -20,17 +20,20 @@ def write_checkpoint(
     engine: Engine,
     recorder: Recorder,
     simulated_s: float,
+    sent_until_s: float,
     facts: dict[str, Any],
     figures: dict[str, Any],
 ) -> None:
     """Written before the rows of the same flush, so that every request with a row counts in `sent`.
 
+    `sent_until_s`: all traffic up to then was sent; what fell due during the last step was not.
     `weights`: what means of several runs are weighted by.
     """
     account = engine.account
     content = {
         "simulated_s": simulated_s,
         "sent": engine.sent,
+        "sent_until_s": sent_until_s,
         "weights": {
             "busy_s": recorder.busy_s,
             "held_byte_s": account.held_byte_s,

@@ -189,6 +189,11 @@ class LineWriter:
 
 def write_json(path: Path, content: Any) -> None:
     """Writes a JSON file whole, or not at all. NaN is an error: undefined is null."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole, or not at all."""
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)

@@ -7,7 +7,9 @@ runs of samples, at most MOST_POINTS in all: their noise is less correlated than
 Interval: 95 %, from a moving-block bootstrap (Kuensch 1989) of the residuals. They are whitened by
 an AR(1) fit before blocks of them are drawn, and coloured again after (Davison and Hinkley 1997,
 section 8.2.3): with blocks alone an interval of so few correlated points is too narrow. A block is
-as long as the autocorrelation time; Student's t stands for how few such times there are.
+as long as the autocorrelation time; Student's t stands for how few such times there are. Reserved
+memory comes in segments of the allocator, and growth by less than one may show in no sample: either
+way the interval is at least as wide as one over the longest time without a restart.
 
 Warm-up, which is left out: the first tenth of a segment, and all before allocated memory first
 reached its median over the segment.
@@ -35,6 +37,8 @@ LEAST_SAMPLES = 60
 """After warm-up, in all segments; fewer say nothing. A segment counts from a third of it on."""
 MOST_POINTS = 64
 RESAMPLES = 999
+SEGMENT_MIB = 20.0
+"""What the caching allocator takes at once for a request of 1 to 10 MiB (kLargeBuffer)."""
 MOST_CORRELATION = 0.95
 """Between neighbouring points. More cannot be told from a trend in so few."""
 _Z = 1.959964  # of the normal distribution, at 97.5 %
@@ -57,7 +61,8 @@ class Trend:
 
     grows: the interval lies above 0. no growth: it lies within `tolerance_mib_per_h` of 0, whatever
     else it says. not settled: neither, so also where memory falls. `exhaustion_h`: until reserved
-    memory meets the card's, at this slope; None where the interval does not lie above 0.
+    memory meets the card's, at its own slope; None unless both grow. `warm_up_s` is of the first
+    segment that counts.
     """
 
     verdict: Verdict
@@ -78,24 +83,28 @@ class Trend:
 def trend(segments: Sequence[Series], usable_bytes: int, seed: int) -> Trend | None:
     """Of reserved - allocated over a run's segments, whose times are on one axis; None where
     there are too few samples, or no allocator."""
-    settled = [each for each in map(after_warm_up, segments) if _is_enough(each)]
+    known = [each for each in segments if _is_enough(after_warm_up(each))]
+    settled = [after_warm_up(each) for each in known]
     samples = sum(len(each.times_s) for each in settled)
     if samples < LEAST_SAMPLES:
         return None
     points = [_points(each, max(3, MOST_POINTS * len(each.times_s) // samples)) for each in settled]
-    low, slope, high = _interval(points, stream(seed, "trend"))
+    pairs = _pairs(points)
+    low, slope, high = _interval(points, pairs, stream(seed, "trend"))
     tolerance = TOLERANCE_A_DAY * usable_bytes / MIB / 24
-    left_mib = (usable_bytes - settled[-1].reserved_bytes[-1]) / MIB
+    verdict = _verdict(low, high, tolerance)
+    left_mib = max(usable_bytes - float(settled[-1].reserved_bytes[-1]), 0.0) / MIB
+    reserved = float(pairs.slopes(np.concatenate([each.reserved_mib for each in points])))
     return Trend(
-        verdict=_verdict(low, high, tolerance),
+        verdict=verdict,
         slope_mib_per_h=slope,
         low_mib_per_h=low,
         high_mib_per_h=high,
         tolerance_mib_per_h=tolerance,
-        exhaustion_h=max(float(left_mib), 0.0) / slope if low > 0 else None,
+        exhaustion_h=left_mib / reserved if verdict == "grows" and reserved > 0 else None,
         segments=len(settled),
         samples=samples,
-        warm_up_s=float(settled[0].times_s[0] - segments[0].times_s[0]),
+        warm_up_s=float(settled[0].times_s[0] - known[0].times_s[0]),
     )
 
 
@@ -125,6 +134,7 @@ class _Points(NamedTuple):
     """Means of runs of a segment's samples: hours and MiB."""
 
     hours: Floats
+    reserved_mib: Floats
     gap_mib: Floats
 
 
@@ -132,11 +142,9 @@ def _points(segment: Series, most: int) -> _Points:
     count = min(most, len(segment.times_s))
     first = np.linspace(0, len(segment.times_s), count, endpoint=False).astype(int)
     samples = np.diff(np.append(first, len(segment.times_s)))
-    gap_mib = (segment.reserved_bytes - segment.allocated_bytes) / MIB
-    return _Points(
-        np.add.reduceat(segment.times_s, first) / samples / S_PER_H,
-        np.add.reduceat(gap_mib, first) / samples,
-    )
+    gap_bytes = segment.reserved_bytes - segment.allocated_bytes
+    columns = (segment.times_s / S_PER_H, segment.reserved_bytes / MIB, gap_bytes / MIB)
+    return _Points(*(np.add.reduceat(column, first) / samples for column in columns))
 
 
 class _Pairs(NamedTuple):
@@ -147,9 +155,9 @@ class _Pairs(NamedTuple):
     later: NDArray[np.int64]
     hours: Floats
 
-    def slopes(self, gap_mib: Floats) -> Any:
+    def slopes(self, values_mib: Floats) -> Any:
         """The median slope, over the last axis, of one or many series."""
-        rises = gap_mib[..., self.later] - gap_mib[..., self.earlier]
+        rises = values_mib[..., self.later] - values_mib[..., self.earlier]
         return np.median(rises / self.hours, axis=-1)
 
 
@@ -165,16 +173,18 @@ def _pairs(segments: Sequence[_Points]) -> _Pairs:
     return _Pairs(i, j, hours[j] - hours[i])
 
 
-def _interval(segments: Sequence[_Points], rng: np.random.Generator) -> tuple[float, float, float]:
+def _interval(
+    segments: Sequence[_Points], pairs: _Pairs, rng: np.random.Generator
+) -> tuple[float, float, float]:
     """The slope in MiB an hour between the ends of its interval."""
-    pairs = _pairs(segments)
     slope = float(pairs.slopes(np.concatenate([segment.gap_mib for segment in segments])))
     residuals = [_centred(segment.gap_mib - slope * segment.hours) for segment in segments]
     count = sum(map(len, residuals))
     correlation = _correlation(residuals, count)
     time = (1 + correlation) / (1 - correlation)  # between independent points, of an AR(1)
     again = pairs.slopes(_resampled(residuals, correlation, math.ceil(time), rng))
-    half = _student(max(count / time - 2, 2.0)) * float(again.std())
+    noise = _student(max(count / time - 2, 2.0)) * float(again.std())
+    half = max(noise, SEGMENT_MIB / max(float(np.ptp(each.hours)) for each in segments))
     return slope - half, slope, slope + half
 
 

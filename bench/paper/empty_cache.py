@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Drawing
 
 from bench.paper.drawing import column_figure, of
 from bench.paper.figure import Row
-from bench.paper.over_time import Curve, draw_curves, timeline
+from bench.paper.over_time import Curve, draw_curves, mean_over_time, timeline
 from bench.paper.reading import number, row
 from bench.paper.task import Point, Task
 from bench.report.drawing import legend_below
@@ -114,12 +114,15 @@ def _name(system: str, when: When) -> str:
 
 def _rows(run: Run | None, system: str, when: When) -> list[Row]:
     samples = timeline(run)
-    means = (("reserved, mean over time", "reserved"), ("reserved - allocated, mean", "gap"))
+    means = (
+        ("reserved, mean over time", "reserved"),
+        ("reserved - allocated, mean over time", "gap"),
+    )
     return [
         *_curve(run, system, when),
         *(
-            row(run, float(samples[column].mean()) if len(samples) else None, panel=system,
-                system=when.label, quantity=quantity, unit="GiB")
+            row(run, mean_over_time(samples, column), panel=system, system=when.label,
+                quantity=quantity, unit="GiB")
             for quantity, column in means
         ),
         *(

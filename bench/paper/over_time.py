@@ -24,20 +24,33 @@ class Curve(Row):
 
 
 def timeline(run: Run | None) -> pd.DataFrame:
-    """`time_s`, `reserved`, `allocated` and their difference, `gap`, in GiB: a row a sample; empty
-    without a run that has any."""
+    """`time_s`, `reserved`, `allocated` and their difference, `gap`, in GiB: a row a sample, which
+    stands for `for_s`, the time since the sample before; empty without a run that has any.
+
+    Samples are taken where steps end. While nothing runs there are none, and what was given back
+    before that shows in the next one.
+    """
     if run is None:
-        return pd.DataFrame(columns=["time_s", "reserved", "allocated", "gap"], dtype=float)
+        return pd.DataFrame(
+            columns=["time_s", "for_s", "reserved", "allocated", "gap"], dtype=float
+        )
     rows = run.timeline.read(COLUMNS, run.notes).dropna().astype(float)
     reserved, allocated = rows["reserved_bytes"] / GIB, rows["allocated_bytes"] / GIB
     return pd.DataFrame(
         {
             "time_s": rows["time_s"],
+            "for_s": rows["time_s"].diff().fillna(rows["time_s"]),
             "reserved": reserved,
             "allocated": allocated,
             "gap": reserved - allocated,
         }
     )
+
+
+def mean_over_time(samples: pd.DataFrame, column: str) -> float | None:
+    """Of timelines' rows, weighted with the time that each stands for."""
+    whole_s = samples["for_s"].sum()
+    return float((samples[column] * samples["for_s"]).sum() / whole_s) if whole_s else None
 
 
 def draw_curves(axes: Axes, rows: Sequence[Row], colours: dict[str, str]) -> None:
@@ -46,7 +59,7 @@ def draw_curves(axes: Axes, rows: Sequence[Row], colours: dict[str, str]) -> Non
         if isinstance(row, Curve):
             axes.plot(
                 [seconds / 60 for seconds in row.times_s], row.values, linewidth=1.1,
-                color=colours[row.system], label=row.system,
+                color=colours[row.system], label=row.system, drawstyle="steps-pre",
             )  # fmt: skip
     axes.set_xlabel("minutes")
     axes.set_ylim(0, max(axes.get_ylim()[1], 1.05 * axes.dataLim.y1))

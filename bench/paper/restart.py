@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Drawing
 from bench.paper.drawing import column_figure, of
 from bench.paper.figure import Row
 from bench.paper.jobs import run_points
-from bench.paper.over_time import Curve, draw_curves, timeline
+from bench.paper.over_time import Curve, draw_curves, mean_over_time, timeline
 from bench.paper.reading import number
 from bench.paper.task import RUNS, Point, Task
 from bench.report.results import Run, load_runs
@@ -60,6 +60,7 @@ class Restart:
     files = None
 
     def rows(self, task: Task) -> list[Row]:
+        task.refuse_settings({"workload.duration_s", "workload.num_requests"})
         traffic_s = QUICK_S if task.quick else TRAFFIC_S
         lives = {case: _lives(case, traffic_s) for case in CASES}
         points = [
@@ -103,7 +104,7 @@ def _rows(case: Case, lives: Sequence[Life], runs: Mapping[str, Run]) -> list[Ro
     )
     times_s = samples["time_s"] + samples["start_s"]
     values = (
-        ("mean over time", "GiB", float(samples["gap"].mean())),
+        ("mean over time", "GiB", mean_over_time(samples, "gap")),
         ("peak", "GiB", float(samples["gap"].max())),
         ("reserved, peak", "GiB", float(samples["reserved"].max())),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.cells import INTERRUPTED, Cell, check_cells, run_cells
+from bench.errors import SettingError
 from bench.experiment import compose_cells
 from bench.paper.lengths import has_spread, mean_after_clip, mean_before_clip
 from bench.paper.setups import SHAREGPT, Dataset
@@ -79,9 +80,17 @@ class Task:
 
     def cells(self, points: Sequence[Point]) -> list[Cell]:
         """The checked runs of these points. Raises SettingError."""
+        self.refuse_settings(_varied(points))
         cells = [self._cell(point) for point in points]
         check_cells(cells, self.folder)
         return cells
+
+    def refuse_settings(self, keys: Collection[str]) -> None:
+        """Raises SettingError where the user gave one of these: his values come last, and what the
+        figure says of its own would not be so."""
+        for argument in self.overrides:
+            if argument.lstrip("+~").partition("=")[0] in keys:
+                raise SettingError(f"{argument} is what this figure sets itself: leave it out.")
 
     def run(self, points: Sequence[Point]) -> dict[str, Run]:
         """Makes all runs, several at a time, and reads their files; by the names of their points.
@@ -110,6 +119,13 @@ class Task:
             asked = [*DEFAULTS, *overrides, *self.overrides, f"out={self.folder}"]
             (self._composed[overrides],), _ = compose_cells(asked, self.command)
         return self._composed[overrides]
+
+
+def _varied(points: Sequence[Point]) -> set[str]:
+    """Settings that points differ in."""
+    given = [dict(each.partition("=")[::2] for each in point.overrides) for point in points]
+    keys = {key for settings in given for key in settings}
+    return {key for key in keys if len({settings.get(key) for settings in given}) > 1}
 
 
 def _spread(workload: Mapping[str, Any], factor: float) -> None:

@@ -15,7 +15,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from bench.incidents.rules import Layer
+from bench.incidents.rules import NOT_KNOWN, Layer
 
 Stats = Mapping[str, Any]
 """Numbers, null where there is none, and tallies (bench.metrics.tally) by size."""
@@ -62,8 +62,7 @@ _COUNTERS = {
 
 
 KINDS = ("reserve_refused", "extend_refused", "activation_refused", "source_refused")
-LAYERS = (*Layer, "")
-"""The last: not known, where there is no allocator to ask."""
+LAYERS = (*Layer, NOT_KNOWN)
 
 STEP_BUCKETS = [1 << power for power in range(15)]
 FAILURE_BUCKETS = [1 << power for power in range(20, 37)]
@@ -134,7 +133,9 @@ def _failures(tallies: list[Mapping[str, Any]] | None) -> Iterator[Metric]:
     for kind in KINDS:
         of_kind = [tally for tally in tallies if tally["kind"] == kind]
         for layer in LAYERS:
-            counts = (sum(t["counts"].values()) for t in of_kind if (t["layer"] or "") == layer)
+            counts = (
+                sum(t["counts"].values()) for t in of_kind if (t["layer"] or NOT_KNOWN) == layer
+            )
             counter.add_metric([kind, layer], sum(counts))
         sizes.add_metric([kind], *_histogram(of_kind, FAILURE_BUCKETS))
     yield counter

@@ -15,13 +15,16 @@ from bench.config import check_run, from_container
 from bench.device.probe import resolve_device
 from bench.errors import SettingError
 from bench.experiment import compose_cells, make_console
+from bench.hydra_errors import HYDRA_ERRORS, sentence
 from bench.report.comparison import print_comparison
 from bench.report.results import load_runs
+from bench.setting_files import hidden
 from bench.soak.duration import seconds
-from bench.soak.state import Began, Soak, locked, read_soak
+from bench.soak.state import Soak, locked, read_soak
 from bench.soak.summary import trend_sentence
 from bench.soak.supervisor import Supervisor
 
+RESUME = "resume="
 TIMELINE_ROWS = 4096
 ENDINGS = ("stop_after_s", "workload.num_requests", "workload.duration_s")
 """What would end a run's traffic before its time; of a trace the last chooses a part of it."""
@@ -48,15 +51,16 @@ def main(argv: list[str]) -> int:
         print(_HELP)
         return 0
     console = make_console()
-    resumed = [argument for argument in argv if argument.startswith("resume=")]
+    resumed = [argument for argument in argv if argument.startswith(RESUME)]
     if resumed:
-        cell, soak = _resumed(argv, Path(resumed[-1].partition("=")[2]).expanduser())
-        began: Began = "resume"
+        folder = _resumable(argv, resumed[-1].removeprefix(RESUME))
+        with locked(folder):
+            cell, soak = _resumed(folder)
+            code = Supervisor(cell, soak, console).run("resume")
     else:
         cell, soak = _new(argv)
-        began = "start"
-    with _made(cell.out), locked(cell.out):
-        code = Supervisor(cell, soak, console).run(began)
+        with _made(cell.out), locked(cell.out):
+            code = Supervisor(cell, soak, console).run("start")
     _report(cell.out, console)
     return code
 
@@ -65,7 +69,12 @@ def main(argv: list[str]) -> int:
 def _made(folder: Path) -> Iterator[None]:
     """Makes a folder, and takes it and those above it away again if nothing came into them."""
     made = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(
+            f"out={folder} cannot be made: {error.strerror}; choose another folder."
+        ) from error
     try:
         yield
     finally:
@@ -86,7 +95,8 @@ def _new(argv: list[str]) -> tuple[Cell, Soak]:
         raise SettingError("`fragbench soak` runs one experiment: give one value of each key.")
     cell = cells[0]
     cell.config["workload"] = _endless(cell.config["workload"], duration_s, overrides)
-    return cell, Soak(duration_s, cell.device, command)
+    cell.config["stop_after_s"] = duration_s
+    return cell, Soak(duration_s, cell.device, [hidden(argument) for argument in command])
 
 
 def _bounded(overrides: list[str]) -> list[str]:
@@ -110,19 +120,36 @@ def _endless(workload: dict[str, Any], duration_s: float, overrides: list[str]) 
     return workload | {"duration_s": duration_s, "num_requests": None}
 
 
-def _resumed(argv: list[str], folder: Path) -> tuple[Cell, Soak]:
-    """The soak in a folder, with the settings that it began with. Raises SettingError."""
-    others = [argument for argument in argv if not argument.startswith("resume=")]
+def _resumable(argv: list[str], given: str) -> Path:
+    """The folder of a soak that is to go on. Raises SettingError."""
+    others = [argument for argument in argv if not argument.startswith(RESUME)]
     if others or len(argv) > 1:
         raise SettingError(
-            f"soak goes on with the settings in resume={folder}: leave out "
+            f"soak goes on with the settings in {RESUME}{given}: leave out "
             f"{' '.join(others or argv[1:])}."
         )
+    if not given:
+        raise SettingError(f"{RESUME} names no folder: give the one that `fragbench soak` wrote.")
+    folder = Path(given).expanduser()
+    read_soak(folder)
+    return folder
+
+
+def _resumed(folder: Path) -> tuple[Cell, Soak]:
+    """The soak in a folder, with the settings that it began with. Raises SettingError."""
     soak = read_soak(folder)
     if soak.status == "completed":
-        raise SettingError(f"resume={folder} has gone to its end: there is nothing to go on with.")
-    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    checked = from_container(config)
+        raise SettingError(
+            f"resume={folder} has gone to its end: there is nothing to go on with; `fragbench "
+            f"report {folder}` shows it."
+        )
+    try:
+        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        checked = from_container(config)
+    except (OSError, TypeError, yaml.YAMLError, *HYDRA_ERRORS) as error:
+        raise SettingError(
+            f"resume={folder} cannot go on: its config.yaml cannot be used: {sentence(error)}"
+        ) from error
     device = resolve_device(checked.device)
     if device != soak.device:
         raise SettingError(

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from bench.metrics.inter_token import weighted_bins
 from bench.metrics.outcomes import ratio
 from bench.metrics.request_figures import read_requests, request_figures
@@ -23,7 +25,8 @@ Pool = Callable[[Sequence[Checkpoint], str], Any]
 
 def read_checkpoint(folder: Path) -> dict[str, Any] | None:
     """A segment's figures at its last flush; None before the first. How many requests were sent and
-    how long it took is as its summary has it, where there is one."""
+    how long it took is as its summary has it, where there is one; what a server still wrote when
+    its worker was gone was sent too."""
     try:
         found: dict[str, Any] = _json(folder / CHECKPOINT)
     except FileNotFoundError:
@@ -32,6 +35,8 @@ def read_checkpoint(folder: Path) -> dict[str, Any] | None:
         summary = _json(folder / SUMMARY)
         found["simulated_s"] = summary.get("simulated_s") or found["simulated_s"]
         found["sent"] = (summary.get("requests") or {}).get("sent", found["sent"])
+    rows = sum(pq.read_metadata(part).num_rows for part in folder.glob("requests/*.parquet"))
+    found["sent"] = max(found["sent"], rows)
     return found
 
 

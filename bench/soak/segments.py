@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import pyarrow.parquet as pq
 
 from bench.cells import Cell
 from bench.labels import labels
+from bench.load.joined import SERVER_REQUESTS
 from bench.metrics.records import write_json
 from bench.setting_files import write_config
-from bench.soak.pooled import pooled
+from bench.soak.pooled import pooled, read_checkpoint
 from bench.soak.state import Began, Segment, Soak
 from workloads.trace_file import trace_name
 
@@ -30,19 +32,22 @@ def segment_cell(cell: Cell, soak: Soak, segment: Segment) -> Cell:
     """The run of a segment: the soak's, from there on."""
     left_s = soak.duration_s - segment.start_s
     config = cell.config | {"stop_after_s": left_s}
-    if segment.start_s > 0:
-        config["workload"] = _rest(cell, soak, segment.start_s)
+    before = soak.last_that_sent
+    if before is not None:
+        config["workload"] = _rest(cell, soak, before, segment.start_s)
     return replace(cell, config=config, out=cell.out / segment.folder)
 
 
-def _rest(cell: Cell, soak: Soak, start_s: float) -> dict[str, Any]:
+def _rest(cell: Cell, soak: Soak, before: Segment, start_s: float) -> dict[str, Any]:
     workload = cell.config["workload"]
     path = workload.get("path")
     return {
         "_target_": LATER,
         "name": trace_name(path) if path else workload.get("name"),
         "workload": workload,
-        "after_s": start_s,
+        "since_s": before.start_s,
+        "after_s": before.sent_until_s,
+        "start_s": start_s,
         "after_id": max(_last_id(cell.out / segment.folder) for segment in soak.segments),
     }
 
@@ -66,11 +71,24 @@ def close_segment(cell: Cell, segment: Segment, status: str, cause: str | None) 
     segment.status, segment.cause = summary["status"], summary["cause"]
     segment.end_s = segment.start_s + (summary.get("simulated_s") or 0.0)
     segment.lost = (summary.get("requests") or {}).get("lost", 0)
+    checkpoint = read_checkpoint(folder)
+    if checkpoint is not None:
+        segment.sent_until_s = checkpoint["sent_until_s"]
 
 
 def _write_summary(cell: Cell, folder: Path, ended: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    _take_back(folder)
     if not (folder / "config.yaml").exists():
         write_config(folder, cell.config)
     figures = pooled([folder]) or labels(cell.config, cell.device) | {"requests": None}
     write_json(folder / "summary.json", figures | ended)
+
+
+def _take_back(folder: Path) -> None:
+    """Clients' rows are joined with a server's when a segment ends: if that was cut short, the
+    server's stand."""
+    served = folder / SERVER_REQUESTS
+    if served.exists():
+        shutil.rmtree(folder / "requests", ignore_errors=True)
+        served.rename(folder / "requests")

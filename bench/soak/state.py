@@ -24,13 +24,15 @@ SoakStatus = Literal["running", "stopped", "completed", "failed"]
 class Segment:
     """What one worker did, from `start_s` to `end_s` (None: it has not ended) on the soak's clock.
 
-    `status` and `cause` are those of its summary; `lost` requests were open when it died.
+    All traffic up to `sent_until_s`, on its own clock, was sent. `status` and `cause` are those of
+    its summary; `lost` requests were open when it died.
     """
 
     folder: str
     start_s: float
     began: Began
     end_s: float | None = None
+    sent_until_s: float | None = None
     status: str | None = None
     cause: str | None = None
     lost: int = 0
@@ -61,6 +63,18 @@ class Soak:
         ends = [segment.end_s for segment in self.segments if segment.end_s is not None]
         return ends[-1] if ends else 0.0
 
+    @property
+    def last_that_sent(self) -> Segment | None:
+        """The segment after which traffic goes on; None if none was sent."""
+        sent = [segment for segment in self.segments if segment.sent_until_s is not None]
+        return sent[-1] if sent else None
+
+    @property
+    def at_its_end(self) -> bool:
+        """Whether there are results of the whole duration."""
+        ran_out = bool(self.segments) and self.segments[-1].status == "completed"
+        return ran_out or self.reached_s >= self.duration_s
+
     def write(self, folder: Path) -> None:
         """Replaces soak.json."""
         write_json(folder / STATE, asdict(self))
@@ -72,7 +86,7 @@ def read_soak(folder: Path) -> Soak:
         content: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
         segments = [Segment(**segment) for segment in content.pop("segments")]
         return Soak(**content, segments=segments)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingError(
             f"resume={folder} is no soak: give the folder that `fragbench soak` wrote, with its "
             f"{STATE}."
@@ -83,7 +97,11 @@ def read_soak(folder: Path) -> Soak:
 def locked(folder: Path) -> Iterator[None]:
     """Holds `folder` for one supervisor; a process that is gone holds nothing. Raises
     SettingError."""
-    with (folder / LOCK).open("w") as lock:
+    try:
+        lock = (folder / LOCK).open("w")
+    except OSError as error:
+        raise SettingError(f"{folder} cannot be written to: {error.strerror}.") from error
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

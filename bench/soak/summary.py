@@ -18,6 +18,7 @@ from bench.soak.state import Segment, Soak
 
 STATUSES = {"running": "incomplete", "stopped": "incomplete", "completed": "completed",
             "failed": "failed"}  # fmt: skip
+RUNNING = "it was running when this was written"
 _COLUMNS = ["time_s", "reserved_bytes", "allocated_bytes"]
 
 
@@ -35,7 +36,7 @@ def soak_summary(cell: Cell, soak: Soak) -> dict[str, Any]:
         "name": cell.config["name"],
         "workload": labels(cell.config, cell.device)["workload"],
         "status": STATUSES[soak.status],
-        "cause": soak.cause or ("it still runs" if soak.status == "running" else None),
+        "cause": RUNNING if soak.status == "running" else soak.cause,
         "duration_s": soak.duration_s,
         "segments": len(soak.segments),
         "restarts": soak.restarts,
@@ -78,7 +79,9 @@ def trend_sentence(summary: dict[str, Any]) -> str:
         for name in ("low", "slope", "high")
     )
     left_h = found["exhaustion_h"]
-    until = "" if left_h is None else f"; at that rate the card is full in {left_h:,.1f} h"
+    until = (
+        "" if left_h is None else f"; as reserved memory grows, the card is full in {left_h:,.1f} h"
+    )
     return (
         f"reserved - allocated: {found['verdict']} ({slope:+,.1f} MiB/h, 95 % interval "
         f"{low:+,.1f} to {high:+,.1f}, no growth within {found['tolerance_mib_per_h']:,.1f}"

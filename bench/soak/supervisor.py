@@ -37,9 +37,10 @@ from bench.soak.view import SoakView
 TICK_S = 0.25
 DRAIN_S = 3600.0
 """Time for a worker that was asked to end to finish what runs; a second Ctrl-C is for less."""
-SUMMARY_EVERY_S = 30.0
+FIRST_SUMMARY_S, SUMMARY_EVERY_S = 6.0, 30.0
 SUMMARY_SHARE = 0.02
 """Of the time, at most: what a summary of a soak in progress may take."""
+AT_ONCE = "stopped by the user, at once"
 MOST_RESTARTS = 5
 """In a row, of workers that completed no request."""
 
@@ -54,19 +55,20 @@ class Supervisor:
         self._view = SoakView(console, soak)
         self._in_vain = 0
         self._began_s = time.monotonic() - soak.wall_s
-        self._summary_at_s = time.monotonic() + SUMMARY_EVERY_S
+        self._summary_at_s = time.monotonic() + FIRST_SUMMARY_S
 
     def run(self, began: Began) -> int:
         """Runs the soak on and returns the exit code.
 
-        Raises SettingError, with nothing written, where the first worker can't use its settings,
-        and KeyboardInterrupt for the second Ctrl-C.
+        Raises SettingError, with nothing written, where the first worker can't use its settings.
         """
         if began == "start":
-            self._cell.out.mkdir(parents=True, exist_ok=True)
             write_config(self._cell.out, self._cell.config)
-        self._close_open_segment()
+        self._close_open_segment("the supervisor ended, and its worker with it")
         self._soak.status, self._soak.cause = "running", None
+        self._write_books()
+        if self._soak.at_its_end:
+            self._end("completed", None)
         try:
             with (
                 Interrupts() as interrupts,
@@ -77,16 +79,16 @@ class Supervisor:
                     self._run_segment(launcher, interrupts, began)
                     began = "restart"
         except KeyboardInterrupt:
-            self._close_open_segment()
-            self._end("stopped", "stopped by the user, at once")
-            raise
+            self._close_open_segment(AT_ONCE)
+            if not self._soak.over:
+                self._end("stopped", AT_ONCE)
         self._write_summary()
+        self._write_books()  # last: what is booked as ended has its summary
         return {"completed": 0, "stopped": INTERRUPTED}.get(self._soak.status, FAILED)
 
-    def _close_open_segment(self) -> None:
-        """One whose worker ended with its supervisor."""
+    def _close_open_segment(self, cause: str) -> None:
+        """One whose worker was not waited for."""
         if self._soak.segments and self._soak.segments[-1].end_s is None:
-            cause = "the supervisor ended, and its worker with it"
             close_segment(self._cell, self._soak.segments[-1], "incomplete", cause)
 
     def _run_segment(self, launcher: Launcher, interrupts: Interrupts, began: Began) -> None:
@@ -102,7 +104,8 @@ class Supervisor:
         cause = None if finished.status == "ok" else cause_of(finished)
         close_segment(self._cell, segment, "incomplete" if cut_short else "failed", cause)
         self._decide(segment, finished, stopped=bool(interrupts.count))
-        self._write_books()
+        if not self._soak.over:
+            self._write_books()
 
     def _job(self, segment: Segment) -> Job:
         cell = segment_cell(self._cell, self._soak, segment)
@@ -134,7 +137,7 @@ class Supervisor:
     def _decide(self, segment: Segment, finished: Finished, *, stopped: bool) -> None:
         """Whether the soak is over, or what to go on after."""
         soak = self._soak
-        if segment.status == "completed":
+        if soak.at_its_end:
             self._end("completed", None)
         elif stopped:
             self._end("stopped", "stopped by the user")
@@ -151,7 +154,6 @@ class Supervisor:
 
     def _end(self, status: Any, cause: str | None) -> None:
         self._soak.status, self._soak.cause = status, cause
-        self._write_books()
 
     def _write_books(self) -> None:
         self._soak.wall_s = time.monotonic() - self._began_s
@@ -161,7 +163,8 @@ class Supervisor:
         began_s = time.monotonic()
         self._soak.wall_s = began_s - self._began_s
         summary = soak_summary(self._cell, self._soak)
-        write_json(self._cell.out / "summary.json", summary)
+        if summary["requests"] is not None or self._soak.over:
+            write_json(self._cell.out / "summary.json", summary)
         self._view.trend(trend_sentence(summary))
         took_s = time.monotonic() - began_s
         self._summary_at_s = time.monotonic() + max(SUMMARY_EVERY_S, took_s / SUMMARY_SHARE)

@@ -63,13 +63,19 @@ def test_a_trace_at_one_moment_cannot_be_repeated(path: str) -> None:
 
 def test_later_traffic_is_the_rest_with_its_ids(path: str) -> None:
     whole = TraceWorkload(path=path, repeat=True)
-    rest = first(Later(workload=whole, after_s=2.0), 3)
+    rest = first(Later(workload=whole, since_s=0.0, after_s=2.0, start_s=2.0), 3)
     assert [(r.request_id, r.scheduled_s) for r in rest] == [(3, 1.0), (4, 1.5), (5, 3.0)]
+
+
+def test_traffic_that_fell_due_in_a_break_comes_at_once(path: str) -> None:
+    whole = TraceWorkload(path=path, repeat=True)  # at 0, 0.5, 2, 3, 3.5 s
+    rest = first(Later(workload=whole, since_s=0.4, after_s=0.1, start_s=2.5), 3)
+    assert [(r.request_id, r.scheduled_s) for r in rest] == [(2, 0.0), (3, 0.5), (4, 1.0)]
 
 
 def test_later_sessions_of_a_closed_loop_are_those_not_sent(path: str) -> None:
     arrivals = ClosedLoopArrivals(users=2, pause_s=1.0)
     whole = TraceWorkload(path=path, repeat=True, arrivals=arrivals)
-    rest = Later(workload=whole, after_s=100.0, after_id=4)
+    rest = Later(workload=whole, since_s=0.0, after_s=100.0, start_s=100.0, after_id=4)
     assert rest.closed_loop == whole.closed_loop
     assert [r.request_id for r in first(rest, 3)] == [5, 6, 7]

@@ -53,17 +53,17 @@ def test_an_incident_has_the_six_terms_who_holds_them_and_what_was_wanted() -> N
     assert sum(slots(incident).values()) == 256
     assert incident["kv_budget_bytes"] == 2 * MIB
     assert incident["held_bytes"] == 240 * TOKEN_BYTES
-    assert (incident["wanted_bytes"], incident["needed_bytes"]) == (
-        8 * 16 * TOKEN_BYTES,
-        120 * TOKEN_BYTES,
-    )
+    assert incident["wanted_bytes"] == incident["needed_bytes"] == 8 * 16 * TOKEN_BYTES
+    # All 15 blocks of the pool hold a live token.
+    assert incident["usable_bytes"] == incident["token_blocks_bytes"] == 240 * TOKEN_BYTES
     assert (incident["active_sequences"], incident["waiting"]) == (2, 1)
     assert incident["layer"] == Layer.CAPACITY
     assert incident["error"] is None
 
 
-def test_a_sequence_that_cannot_grow_needs_its_next_token_alone() -> None:
-    """Two hold 7 blocks each, and both want another at token 113: there is one."""
+def test_a_pool_whose_blocks_all_hold_tokens_is_short_of_capacity() -> None:
+    """Two hold 7 blocks each, and both want another at token 113: there is one. The 15 unfilled
+    slots of that one are no room: no block can be had of them."""
     it = lab(Paged())
     it.send((112, 10), (112, 10))
     it.step()
@@ -71,10 +71,52 @@ def test_a_sequence_that_cannot_grow_needs_its_next_token_alone() -> None:
     first, *_ = it.engine.incidents.drain()
     assert (first["kind"], first["request_id"]) == ("extend_refused", 1)
     assert first["wanted_bytes"] == 16 * TOKEN_BYTES
-    assert first["needed_bytes"] == TOKEN_BYTES
+    assert first["needed_bytes"] == 16 * TOKEN_BYTES
     assert first["live_tokens"] == 112 + 113, "the first has its token of this step"
-    assert first["layer"] == Layer.KV_POLICY
+    assert first["layer"] == Layer.CAPACITY
     assert first["preempted_request"] == 1
+
+
+def test_samples_of_a_full_pool_are_short_of_capacity_too() -> None:
+    """Four samples each, which share their prompt's blocks, of which the last is copied as they
+    part; those that lost their memory come back with all of their samples."""
+    it = lab(Paged())
+    for prompt in (40, 41, 30, 20):
+        it.add(prompt, 40, branches=4)
+    it.run()
+    incidents = it.engine.incidents.drain()
+    assert {incident["kind"] for incident in incidents} == {"reserve_refused", "extend_refused"}
+    assert any(incident["needed_bytes"] > 4 * 16 * TOKEN_BYTES for incident in incidents)
+    assert {incident["layer"] for incident in incidents} == {Layer.CAPACITY}
+
+
+def test_blocks_larger_than_sixteen_tokens_are_a_policy() -> None:
+    """Of 256 slots in blocks of 64 three blocks can be had. Two requests take two of them for 1
+    token and one for 1: 65 tokens are 5 blocks of 16, 2 more are another, and 12 would do."""
+    it = lab(Paged(block_size=64))
+    it.send((65, 5), (1, 5), (2, 5))
+    it.step()
+    it.engine.stop(it.now)
+    (incident,) = it.engine.incidents.drain()
+    assert incident["usable_bytes"] == 192 * TOKEN_BYTES
+    assert incident["token_blocks_bytes"] == (80 + 16) * TOKEN_BYTES
+    assert (incident["wanted_bytes"], incident["needed_bytes"]) == (
+        64 * TOKEN_BYTES,
+        16 * TOKEN_BYTES,
+    )
+    assert incident["layer"] == Layer.KV_POLICY
+
+
+def test_blocks_of_one_token_are_no_smaller_than_what_tokens_need() -> None:
+    """A pool of single slots, all of them filled: what a token needs is its own block."""
+    it = lab(Paged(block_size=1))
+    it.send((120, 8), (120, 8), (30, 8))
+    it.step()
+    it.engine.stop(it.now)
+    (incident,) = it.engine.incidents.drain()
+    assert incident["token_blocks_bytes"] == incident["token_states_bytes"] == 240 * TOKEN_BYTES
+    assert incident["needed_bytes"] == 30 * TOKEN_BYTES
+    assert incident["layer"] == Layer.CAPACITY
 
 
 def test_a_buffer_that_grows_wants_another_one() -> None:
@@ -84,7 +126,9 @@ def test_a_buffer_that_grows_wants_another_one() -> None:
     it.step()
     it.step()
     incident, *_ = it.engine.incidents.drain()
-    assert (incident["wanted_bytes"], incident["needed_bytes"]) == (126 * TOKEN_BYTES, TOKEN_BYTES)
+    assert incident["wanted_bytes"] == 126 * TOKEN_BYTES
+    # Of 8 blocks, 128 slots, it holds 125.
+    assert incident["needed_bytes"] == 3 * TOKEN_BYTES
     assert incident["layer"] == Layer.KV_POLICY
     assert incident["kv_pooled"] is False
 
@@ -147,17 +191,17 @@ def test_where_there_is_no_allocator_to_ask_the_layer_is_not_known() -> None:
 
 
 def state(*, pooled: bool) -> KvState:
-    """Of 100: 50 live, 20 unfilled, 5 rounding, 25 free."""
-    return KvState(100, 50, 15, 5, 5, 0, 25, pooled)
+    """Of 100: 50 live, in blocks 55, 20 unfilled, 5 rounding, 25 free."""
+    return KvState(100, 98, 50, 55, 15, 5, 5, 0, 25, pooled)
 
 
 @pytest.mark.parametrize(
     ("wanted", "needed", "in_one_piece", "layer"),
     [
         (30, 1, True, "allocator"),  # 25 free and 5 of rounding
-        (31, 50, True, "kv_policy"),
-        (30, 50, False, "kv_policy"),
-        (60, 51, True, "capacity"),
+        (31, 43, True, "kv_policy"),  # of 98 blocks take 55
+        (30, 43, False, "kv_policy"),
+        (60, 44, True, "capacity"),
     ],
 )
 def test_the_rule_of_kv_requests(wanted: int, needed: int, in_one_piece: bool, layer: str) -> None:
@@ -168,8 +212,8 @@ def test_the_rule_of_kv_requests(wanted: int, needed: int, in_one_piece: bool, l
     ("pooled", "needed", "layer"),
     [
         (False, 10, "allocator"),
-        (False, 35, "kv_policy"),  # 20 unfilled and 5 of rounding come back
-        (False, 36, "workspace"),
+        (False, 30, "kv_policy"),  # 15 of 20 unfilled and 5 of rounding come back
+        (False, 31, "workspace"),
         (False, 85, "workspace"),  # buffers take 75
         (False, 86, "capacity"),
         (True, 10, "allocator"),

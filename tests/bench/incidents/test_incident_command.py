@@ -25,6 +25,7 @@ def incident(layer: str | None, kind: str = "reserve_refused", **changes: Any) -
         "kind": kind, "layer": layer, "wanted_bytes": 20 * MIB, "needed_bytes": 15 * MIB,
         "tried_bytes": None, "error": None, "first_s": 10.0, "last_s": 20.0, "refusals": 3,
         "active_sequences": 4, "waiting": 2, "live_tokens": 50, "kv_budget_bytes": 100 * MIB,
+        "usable_bytes": 100 * MIB, "token_blocks_bytes": 52 * MIB,
         "held_bytes": 90 * MIB, "token_states_bytes": 50 * MIB, "reservation_bytes": 30 * MIB,
         "internal_bytes": 10 * MIB, "rounding_bytes": 2 * MIB, "cached_bytes": 0,
         "free_bytes": 8 * MIB, "kv_pooled": False, "driver_free_bytes": 4 * MIB,
@@ -38,7 +39,7 @@ def incident(layer: str | None, kind: str = "reserve_refused", **changes: Any) -
 def write(
     root: Path, name: str, *incidents: dict[str, Any], config: str = "", **facts: Any
 ) -> Path:
-    folder = run_writer(root)(name, "contiguous", **facts)
+    folder = run_writer(root)(name, "contiguous", **({"incidents": len(incidents)} | facts))
     lines = "".join(json.dumps(each) + "\n" for each in incidents)
     (folder / "incidents.jsonl").write_text(lines)
     with (folder / "config.yaml").open("a") as file:
@@ -72,7 +73,7 @@ def test_the_report_says_what_when_which_layer_and_who_owns_it(
     assert "Tried to allocate 26.00 MiB. GPU 0 has a total capacity of 40.00 GiB" in text
     assert "try setting" not in text
     assert "| live tokens | 50 (50.0 % of the KV budget) | live_tokens" in text
-    assert "| free for it | 10.0 MiB | free_bytes + rounding_bytes |" in text
+    assert "| free for it | 10.0 MiB | usable_bytes - held_bytes |" in text
     assert "30.0 % of the budget is held and waits for tokens that come later" in text
 
 
@@ -83,11 +84,42 @@ def advice(capsys: pytest.CaptureFixture[str], folder: Path) -> str:
 def test_capacity_is_short_of_so_many_tokens(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """50 MiB of 50 tokens and 60 MiB more, of 100: 10 tokens too many."""
+    """50 tokens of 1 MiB in blocks of 52 MiB and 60 MiB more, of 100: 12 tokens too many."""
     folder = write(tmp_path, "a", incident("capacity", needed_bytes=60 * MIB))
     text = advice(capsys, folder)
-    assert "10 more in the worst case" in text
+    assert "12 tokens more in the worst case" in text
     assert "Allocator settings, emptying the cache and restarts: all free memory in one" in text
+    assert "live tokens are 50.0 % of the budget" in text
+    assert "the tails of the last ones at most, 2.0 %" in text
+
+
+def test_what_the_card_has_no_room_for_is_no_matter_of_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = advice(capsys, write(tmp_path, "a", incident("capacity", "activation_refused")))
+    assert text.split("\n\n")[1].startswith("- Make steps smaller")
+    assert "15.0 MiB were needed, 10.0 MiB free, and all KV memory beside that is" in text
+
+
+def test_a_pool_is_not_advised_to_be_a_pool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holes = incident("allocator", "activation_refused", kv_pooled=True, tried_bytes=20 * MIB)
+    text = advice(capsys, write(tmp_path, "a", holes))
+    assert "backend=" not in text
+    assert "PyTorch released all that nothing lives in" in text
+
+
+def test_a_source_lacks_what_its_limit_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """15 MiB for a limit that left 6: the driver's 10 are not the source's."""
+    config = "utilization: 0.9\nkv_budget: 12GiB\n"
+    source = incident("workspace", "source_refused", source="lora", headroom_left_bytes=6 * MIB)
+    text = said(capsys, write(tmp_path, "a", source, config=config))
+    assert "| free for it | 6.0 MiB | headroom_left_bytes |" in text
+    assert "a kv_budget lower by 9.0 MiB" in text
+    assert "utilization=" not in text
 
 
 def test_a_policy_that_wastes_little_is_told_to_be_near_capacity(
@@ -146,11 +178,12 @@ def test_several_runs_are_several_reports_and_files(
     runs, out = tmp_path / "runs", tmp_path / "out"
     write(runs, "a", incident("capacity"))
     write(runs, "b")
-    write(runs, "c", incident(None), {"kind": "refused"}, incident("of a later version"))
+    write(runs, "c", incident(None), {"kind": 5}, incident("of a later version"))
     text = said(capsys, runs, f"out={out}")
     assert text.count("# Allocation failures in ") == 2
     assert "No allocation failed in backend=contiguous,workload=mixed." in text
     assert "| not_known | 3 |" in text
+    assert "2 requests waited at admission, 1 refused" in text
     assert (out / "incident.md").read_text() == text
     told = json.loads((out / "incident.json").read_text())["runs"]
     assert [run["incidents"] for run in told] == [1, 0, 3]
@@ -167,7 +200,7 @@ def test_several_runs_are_several_reports_and_files(
         (["{empty}"], "holds no run"),
         (["{run}", "owner.nobody=me"], "'owner.nobody=me' is no setting: use owner.platform="),
         (["{run}", "owner.platform="], "owner.platform has no value: give it one, as in"),
-        (["{run}", "out={run}/summary.json/x"], "cannot be made: Not a directory"),
+        (["{run}", "out={run}/summary.json/x"], "cannot be written: Not a directory"),
     ],
 )
 def test_wrong_input_is_one_sentence(
@@ -179,6 +212,37 @@ def test_wrong_input_is_one_sentence(
     given = [each.format(empty=empty, run=run) for each in arguments]
     assert main(["incident", *given]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_damaged_lines_are_read_as_far_as_they_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = {"layer": ["x"], "refusals": None, "waited_s": float("nan")}
+    half = incident("capacity", wanted_bytes="much", first_s=None)
+    folder = write(tmp_path, "a", incident("capacity"), odd, half)
+    with (folder / "incidents.jsonl").open("a") as file:
+        file.write('{"kind": "reserve_re')
+    text = said(capsys, folder, f"out={tmp_path / 'out'}")
+    assert "3 incidents, 7 refusals" in text
+    assert "- **Files:** incidents.jsonl: 1 line(s) could not be read" in text
+
+
+@pytest.mark.parametrize(
+    ("lost", "counted", "sentence"),
+    [
+        ("summary.json", 0, "No allocation failed so far in"),
+        ("incidents.jsonl", 0, "Not known for want of incidents.jsonl:"),
+        ("", 3, "Not known for want of incidents.jsonl:"),
+        ("", 0, "No allocation failed in"),
+    ],
+)
+def test_no_line_is_no_failure_only_where_the_files_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: str, counted: int, sentence: str
+) -> None:
+    folder = write(tmp_path, "a", incidents=counted)
+    if lost:
+        (folder / lost).unlink()
+    assert said(capsys, folder).startswith(sentence)
 
 
 def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,11 +25,18 @@ CASES: dict[str, dict[str, Any]] = {
     "capacity: tokens of this step": {
         "strategy": "paged", "limits": {"token_budget": 4096}, "last": [(900, 100), (800, 10)],
     },
+    # Nineteen prompts fill all 95 blocks but for two slots each, 38 in all: 97 % is live. One of 20
+    # tokens more would find room in those slots, and finds no block.
+    "capacity: a pool that is full but for tails": {
+        "strategy": "paged", "limits": {"token_budget": 4096}, "last": [*[(78, 3)] * 19, (20, 3)],
+    },
     # 4 MiB of KV and 12 beside the matrix library's workspace: a step needs 18.7.
     "capacity: the card": {
         "strategy": "grow", "budget_mib": 4, "slack_mib": 0, "token_bytes": 4096,
         "activations": True, "last": [(1000, 3)],
     },
+    # Of 1,536 slots in blocks of 256 five can be had, and each prompt of a few tokens takes one.
+    "kv_policy: large blocks": {"strategy": "paged_256", "last": [(10, 10)] * 8},
     # One of two sequences of a few tokens has two thirds of the budget.
     "kv_policy: reservation": {
         "strategy": "max", "groups": [([(10, 10)], 1)], "last": [(10, 10)],

@@ -50,7 +50,7 @@ def _counts_all_failures(made: Run, folder: Path) -> None:
     assert len(incidents) == made.summary["incidents"] > 0
     refusals = sum(incident["refusals"] for incident in incidents)
     assert 0 < made.timeline["allocation_failures"].max() <= refusals
-    assert all(incident["layer"] in ("capacity", "kv_policy") for incident in incidents)
+    assert {incident["layer"] for incident in incidents} == {"capacity"}, "blocks of 16"
     assert any(incident["largest_free_bytes"] is not None for incident in incidents)
     assert main(["incident", str(folder)]) == 0
 

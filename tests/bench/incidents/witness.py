@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -62,24 +63,36 @@ class Witness(IncidentLog):
 
     @property
     def _live(self) -> int:
-        held = sum(each.computed + each.chunk for each in self._holders.running)
-        return held * self._layout.token_bytes
+        """Bytes of live tokens, each sequence's in blocks, or in the fewer slots that it holds."""
+        live = ((each.computed + each.chunk, each.slots) for each in self._holders.running)
+        return sum(min(self._in_blocks(tokens), slots) for tokens, slots in live) * self._token
+
+    @property
+    def _token(self) -> int:
+        return self._layout.token_bytes
+
+    def _in_blocks(self, tokens: int) -> int:
+        """Slots in whole blocks of 16 tokens, or the pool's own where those are smaller."""
+        block = min(16, self._backend.block_tokens or 16)
+        return math.ceil(tokens / block) * block
 
     def _kv(self, kind: str, incident: dict[str, Any]) -> Moment:
         backend, sequence, tokens = self._backend, self._wanted, incident["wanted_tokens"]
         assert sequence is not None
-        wanted = 0
+        wanted, limit = 0, self._layout.budget_bytes
         if isinstance(backend, ContiguousBuffers):
-            wanted = backend._capped(tokens, sequence.demand) * self._layout.token_bytes
-        new_tokens = tokens - (sequence.computed if kind == "extend_refused" else 0)
+            wanted = backend._capped(tokens, sequence.demand) * self._token
+        if isinstance(backend, Paged):
+            limit = backend._pool.num_usable_blocks * backend.block_tokens * self._token
+        slots = self._in_blocks(tokens) - min(self._in_blocks(sequence.computed), sequence.slots)
         pool = None if not isinstance(backend, Paged | Vmm) else self._again(kind, sequence, tokens)
         return Moment(
-            limit=self._layout.budget_bytes,
+            limit=limit,
             others=(),
             kv=_kv_sizes(backend),
             live=self._live,
             wanted=wanted,
-            needed=new_tokens * self._layout.token_bytes,
+            needed=min(slots * self._token, wanted or limit),
             is_kv=True,
             pooled=False,
             pool=pool,

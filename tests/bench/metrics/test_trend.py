@@ -87,21 +87,47 @@ def test_no_growth_is_said_only_of_a_narrow_interval() -> None:
 
 def test_a_step_at_a_restart_is_no_slope() -> None:
     """0.5 GiB before it, 8 GiB after it."""
-    before, after = np.full(200, 512.0), np.full(200, 8192.0)
-    result = trend([series(before), series(after, start_s=1000.0)], USABLE, 0)
+    before, after = np.full(1200, 512.0), np.full(1200, 8192.0)
+    result = trend([series(before), series(after, start_s=6000.0)], USABLE, 0)
     assert result is not None
-    assert result.segments == 2
-    assert (result.low_mib_per_h, result.slope_mib_per_h, result.high_mib_per_h) == (0, 0, 0)
+    assert (result.segments, result.slope_mib_per_h) == (2, 0)
     assert result.verdict == "no growth"
     joined = trend([series(np.concatenate([before, after]))], USABLE, 0)
     assert joined is not None
     assert joined.slope_mib_per_h > 1000  # what a fit across the restart would say
 
 
-def test_a_constant_series_does_not_grow() -> None:
-    result = trend([series(np.full(100, 700.0))], USABLE, 0)
+def test_a_constant_series_does_not_grow_once_a_segment_would_have_shown() -> None:
+    """20 MiB over what is left of the time after a tenth: 13.3 MiB/h in 100 minutes, 133 in 10."""
+    hundred, ten = (trend([series(np.full(n, 700.0))], USABLE, 0) for n in (1200, 120))
+    assert hundred is not None
+    assert ten is not None
+    assert (hundred.slope_mib_per_h, hundred.verdict) == (0, "no growth")
+    assert hundred.high_mib_per_h == -hundred.low_mib_per_h == pytest.approx(13.3, rel=0.03)
+    assert (ten.slope_mib_per_h, ten.verdict) == (0, "not settled")
+    assert ten.high_mib_per_h == pytest.approx(133, rel=0.03)
+
+
+def test_a_gap_that_grows_as_allocated_memory_falls_exhausts_nothing() -> None:
+    falling = 30e9 - growing(1000, 300.0) * MIB
+    result = trend([Series(np.arange(1000) * EVERY_S, np.full(1000, 38e9), falling)], USABLE, 0)
     assert result is not None
-    assert (result.slope_mib_per_h, result.verdict, result.exhaustion_h) == (0, "no growth", None)
+    assert (result.verdict, result.exhaustion_h) == ("grows", None)
+    assert result.slope_mib_per_h == pytest.approx(300)
+
+
+def test_growth_within_the_tolerance_exhausts_nothing() -> None:
+    result = trend([series(growing(4000, 10.0))], USABLE, 0)
+    assert result is not None
+    assert (result.verdict, result.exhaustion_h) == ("no growth", None)
+    assert result.low_mib_per_h > 0
+
+
+def test_a_worker_that_died_before_its_first_sample_is_left_out() -> None:
+    gap = np.full(1200, 700.0)
+    assert trend([series(gap[:0]), series(gap, 60.0)], USABLE, 0) == trend(
+        [series(gap, 60.0)], USABLE, 0
+    )
 
 
 def test_falling_memory_is_not_settled() -> None:

@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from bench.cells import cell_job
 from bench.cli import main
 from bench.paper import utilization
 from bench.paper.checkpoints import POINTS, QUANTITIES, SYSTEMS
+from bench.paper.over_time import mean_over_time
 from bench.paper.restart import CASES, _lives
 from bench.paper.restart_job import _between
 from bench.paper.utilization import FIRST, PANELS
@@ -78,6 +80,30 @@ def test_processes_share_out_all_of_the_traffic_and_begin_at_0() -> None:
         assert [each.request_id for share in shares for each in share] == list(range(10))
         for life, share in zip(lives, shares, strict=True):
             assert all(0 <= each.scheduled_s < life.stop_s - life.start_s for each in share)
+
+
+def test_a_pause_counts_as_what_it_ends_with() -> None:
+    """6 GiB for two seconds; then nothing runs for eight, and all but 1 GiB has been given back."""
+    samples = pd.DataFrame({"for_s": [1.0, 1.0, 8.0], "reserved": [6.0, 6.0, 1.0]})
+    assert mean_over_time(samples, "reserved") == (6 + 6 + 8) / 10
+    assert mean_over_time(samples[:0], "reserved") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("utilization", "utilization=0.9"),
+        ("empty_cache", "engine.empty_cache=never"),
+        ("restart", "workload.duration_s=60"),
+        ("checkpoints", "backend.reserve=max"),
+    ],
+)
+def test_a_figure_keeps_the_settings_that_it_is_about(
+    name: str, argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["figure", name, argument, f"out={tmp_path / 'here'}"]) == 2
+    assert f"{argument} is what this figure sets itself" in capsys.readouterr().err
+    assert not (tmp_path / "here").exists()
 
 
 def read(path: Path) -> dict[tuple[str, str, str, str], float | None]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.experiment import CONF_FOLDER
 from bench.serve.engine_metrics import kv_usage
 from bench.serve.metrics import one_two_five
 from tests.bench.serve.running import ON_CPU, VIRTUAL, Server, running
 from tests.virtual_gpu import skip_without_virtual_gpu
+
+MONITORING = CONF_FOLDER / "monitoring"
 
 VLLM = {
     "num_requests_running": "gauge",
@@ -157,6 +163,41 @@ def test_blocks_steps_and_failures_are_those_of_the_engine(server: Server) -> No
     assert server.metric("fragbench:worker_restarts_total") == 0
 
 
+SELECTOR = re.compile(r"((?:vllm|fragbench):\w+)(?:\{([^}]*)\})?")
+
+
+def asked() -> set[tuple[str, str]]:
+    """Series that Prometheus's rules and the dashboard ask for, each with the labels that it has to
+    have; instance and job are Prometheus's own."""
+    (group,) = yaml.safe_load((MONITORING / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+    dashboard = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
+    panels = (panel for panel in dashboard["panels"] if panel["type"] != "row")
+    texts = [
+        *(rule["expr"] + str(rule["annotations"]) for rule in group["rules"]),
+        *(target["expr"] for panel in panels for target in panel["targets"]),
+        *(each["expr"] for each in dashboard["annotations"]["list"]),
+    ]
+    return {
+        (name, label)
+        for text in texts
+        for name, labels in SELECTOR.findall(text)
+        for label in ["", *re.findall(r'(\w+="\w+")', labels)]
+    }
+
+
+def test_rules_and_dashboard_ask_for_series_that_are_there(server: Server) -> None:
+    server.post("completions", {"prompt": "ab", "max_tokens": 3})
+    server.wait_until(lambda: b"fragbench:reserved_bytes" in server.request("GET", "/metrics").body)
+    lines = server.request("GET", "/metrics").body.decode().splitlines()
+    missing = {
+        (name, label)
+        for name, label in asked()
+        if not any(re.match(name + r"[ {]", line) and label in line for line in lines)
+    }
+    assert len(asked()) > 40
+    assert missing == set()
+
+
 def test_hits_count_in_tokens(server: Server) -> None:
     """Of 40 tokens that come again, two blocks of 16 are found; of a prompt the last is not."""
     names = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")
@@ -169,6 +210,7 @@ def test_hits_count_in_tokens(server: Server) -> None:
         assert server.metric(names[1]) == before + hits
 
 
+@pytest.mark.long
 def test_what_there_is_not_has_no_line(tmp_path: Path) -> None:
     """A CPU has no caching allocator."""
     with running(tmp_path / "run", "backend=contiguous", *ON_CPU) as server:

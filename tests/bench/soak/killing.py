@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,16 @@ DEADLINE_S = 120.0
 TRAFFIC = (
     "device=virtual", "model=tiny", "kv_budget=64MiB", "workload=batch", "workload.rate_rps=4",
     "workload.kinds.batch.prompt.tokens=64", "workload.kinds.batch.output.tokens=16",
-    "driver.clock=wall", "time_scale=20", "sample_interval_s=1",
+    "driver.clock=wall", "time_scale=10", "sample_interval_s=1",
 )  # fmt: skip
-"""80 requests a second, each of a few milliseconds."""
+"""40 requests a second, each of a few milliseconds."""
 
 
 def wait_until(condition: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + DEADLINE_S
     while not (found := condition()):
         assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
+        time.sleep(0.04)
     return found
 
 
@@ -47,16 +48,17 @@ def children(pid: int) -> list[int]:
 
 
 def workers(supervisor: int) -> list[int]:
-    """Processes that a fork server forked; what else they may start for a moment is none."""
+    """Jobs of its fork server, each the leader of a group; what the server starts for a moment
+    while it imports is in the server's."""
     found = [child for server in children(supervisor) for child in children(server)]
-    return [pid for pid in found if b"bench.device.fork_server" in command_line(pid)]
+    return [pid for pid in found if leads_group(pid)]
 
 
-def command_line(pid: int) -> bytes:
+def leads_group(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
+        return os.getpgid(pid) == pid
+    except ProcessLookupError:
+        return False
 
 
 def read_part(path: Path) -> pd.DataFrame:
@@ -76,11 +78,11 @@ def read_json(path: Path) -> Any:
 class KilledSoak:
     """Runs `fragbench soak`, kills what a test says, and keeps what was seen on disk before."""
 
-    def __init__(self, folder: Path, *settings: str) -> None:
+    def __init__(self, folder: Path, *settings: str, duration: str = "1h") -> None:
         self.out = folder / "soak"
         self.seen: set[int] = set()
         self._log = folder / "log"
-        self._start("duration=1d", *TRAFFIC, *settings, f"out={self.out}")
+        self._start(f"duration={duration}", *TRAFFIC, *settings, f"out={self.out}")
 
     def __enter__(self) -> KilledSoak:
         return self
@@ -106,9 +108,9 @@ class KilledSoak:
         books = self.books()
         return [Segment(**each) for each in books["segments"]] if books else []
 
-    def completed(self) -> set[int]:
+    def completed(self, segments: str = "segment-*") -> set[int]:
         """Ids of requests that are on disk as completed, each of which must be there once."""
-        parts = sorted(self.out.glob("segment-*/requests/*.parquet"))
+        parts = sorted(self.out.glob(f"{segments}/requests/*.parquet"))
         rows = [read_part(part)[["request_id", "status"]] for part in parts]
         if not rows:
             return set()
@@ -116,6 +118,11 @@ class KilledSoak:
         ids = found.loc[found["status"] == "completed", "request_id"]
         assert ids.is_unique
         return set(ids)
+
+    def newest_id(self) -> int:
+        """Of the requests that are on disk."""
+        parts = self.out.glob("segment-*/requests/*.parquet")
+        return int(pd.concat([read_part(part)["request_id"] for part in parts]).max())
 
     def wait_for_completed(self) -> None:
         """Until the newest segment has completed requests on disk."""
@@ -128,31 +135,39 @@ class KilledSoak:
         parts = sorted((self.out / segments[-1].folder).glob("requests/*.parquet"))
         return any(len(read_part(part)) for part in parts)
 
+    def _look(self) -> None:
+        """Keeps what is on disk now; older segments do not change."""
+        self.seen |= self.completed(self.segments()[-1].folder)
+
     def kill_worker(self) -> None:
         """And waits for the next segment."""
         worker = wait_until(lambda: workers(self.process.pid))
         before = len(self.segments())
-        self.seen |= self.completed()
+        self._look()
         os.kill(worker[0], signal.SIGKILL)
         wait_until(lambda: len(self.segments()) > before)
 
-    def kill_supervisor(self) -> None:
+    def kill_supervisor(self, *, and_worker: bool = False) -> None:
         """And goes on with the soak, in a new segment; it must have begun one."""
         wait_until(self.segments)
-        self.seen |= self.completed()
+        self._look()
+        worker = workers(self.process.pid) if and_worker else []
         self.process.kill()
+        for pid in worker:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
         before = len(read_json(self.out / "soak.json")["segments"])
         self._start(f"resume={self.out}")
         wait_until(lambda: len(self.segments()) > before)
 
-    def kill_at_random(self, rng: random.Random, supervisor_share: float) -> None:
+    def kill_at_random(self, rng: random.Random, *, supervisor: bool) -> None:
         """Every second time only once a request was recorded, so that it is not given up."""
         if rng.random() < 0.5 or len(self.segments()) % 2:
             self.wait_for_completed()
-        time.sleep(rng.uniform(0, 0.8))
-        if rng.random() < supervisor_share:
-            self.kill_supervisor()
+        time.sleep(rng.uniform(0, 0.5))
+        if supervisor:
+            self.kill_supervisor(and_worker=rng.random() < 0.5)
         else:
             self.kill_worker()
 
@@ -163,10 +178,11 @@ class KilledSoak:
 
 
 def check_whole(soak: KilledSoak, kills: int) -> None:
-    """What must hold of a soak that was killed so often, after it was stopped."""
+    """What must hold of a soak that was killed so often, after it was stopped by one Ctrl-C."""
     books = read_json(soak.out / "soak.json")
     segments = [Segment(**each) for each in books["segments"]]
     assert books["status"] == "stopped"
+    check_drained(soak.out / segments[-1].folder, segments[-1])
     assert books["restarts"] + books["resumed"] == kills == len(segments) - 1
     assert soak.seen <= soak.completed()
     assert soak.seen
@@ -185,10 +201,19 @@ def check_whole(soak: KilledSoak, kills: int) -> None:
     assert counts["sent"] == sum(counts.values()) - counts["sent"]
     assert counts["lost"] == sum(segment.lost for segment in segments)
     assert rows == counts["sent"] - counts["lost"]
+    assert counts["sent"] == soak.newest_id() + 1  # traffic had no hole
     (run,) = load_runs(soak.out)
     assert run.restarts_s == tuple(segment.start_s for segment in segments[1:])
     assert len(run.requests.read(("request_id",), run.notes)) == rows
     assert run.timeline.read(("time_s",), run.notes)["time_s"].is_monotonic_increasing
+
+
+def check_drained(folder: Path, segment: Segment) -> None:
+    """What ran was finished, so that nothing that was admitted is open."""
+    assert (segment.status, segment.cause) == ("incomplete", "stopped by the user")
+    assert segment.lost == 0
+    rows = pd.concat([read_part(part) for part in folder.glob("requests/*.parquet")])
+    assert not (rows["admitted_s"].notna() & (rows["status"] == "unfinished")).any()
 
 
 def check_segment(folder: Path, segment: Segment) -> int:

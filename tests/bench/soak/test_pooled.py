@@ -41,7 +41,7 @@ def write_segment(folder: Path, ttft_s: list[float], **changed: Any) -> Path:
         "step_s": {"measured": None, "modelled": 8.0},
     } | changed.pop("figures", {})  # fmt: skip
     checkpoint = {
-        "simulated_s": 100.0, "sent": len(ttft_s), "itl_bins": {"5": 10},
+        "simulated_s": 100.0, "sent": len(ttft_s), "sent_until_s": 99.0, "itl_bins": {"5": 10},
         "weights": {"busy_s": 50.0, "held_byte_s": 1000.0, "shared_byte_s": 0.0},
         "facts": {"backend": "paged", "kv_budget_bytes": 8}, "figures": figures,
     } | changed  # fmt: skip
@@ -102,6 +102,17 @@ def test_means_are_weighted_by_what_they_are_over(segments: list[Path]) -> None:
     # only the second was memory-bound, for half of its 300 s
     assert found["memory_bound"]["share_of_time"] == pytest.approx(150 / 400)
     assert found["memory_bound"]["token_states"] == 0.5
+
+
+def test_requests_that_were_recorded_were_sent(tmp_path: Path) -> None:
+    """A server that outlives its worker for a moment writes what the last summary did not count."""
+    folder = write_segment(tmp_path / "one", [1.0] * 10)
+    summary = {"simulated_s": 90.0, "requests": {"sent": 9}}
+    (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    found = pooled([folder])
+    assert found is not None
+    assert (found["requests"]["sent"], found["requests"]["lost"]) == (10, 0)
+    assert found["simulated_s"] == 90
 
 
 def test_a_segment_that_died_at_once_says_nothing(segments: list[Path], tmp_path: Path) -> None:

@@ -36,11 +36,16 @@ def compose(task: Task, exercise: str) -> Setup:
     asked = [*DEFAULTS, GPU, *task.overrides, f"out={task.folder}"]
     (cell,), _ = compose_cells(asked, task.command)
     if cell.device == "cpu":
-        raise SettingError(
-            f"device={cell.config['device']}: exercise {exercise} is of PyTorch's CUDA caching "
-            "allocator, which the CPU does not use: take device=virtual or device=cuda."
-        )
+        raise no_allocator(cell.config["device"], exercise)
     return Setup(from_container(cell.config), cell.device)
+
+
+def no_allocator(device: str, exercise: str) -> SettingError:
+    """Why an exercise is not done on the CPU."""
+    return SettingError(
+        f"device={device}: exercise {exercise} is of PyTorch's CUDA caching allocator, which the "
+        "CPU does not use: take device=virtual or device=cuda."
+    )
 
 
 def run_jobs(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bench.cells import INTERRUPTED
 from bench.errors import SettingError
+from bench.exercise.allocator_jobs import no_allocator
 from bench.exercise.base import Exercise, Number, Outcome, Own
 from bench.exercise.registry import EXERCISES
 from bench.experiment import compose_cells, make_console
@@ -88,8 +89,8 @@ def _number(key: str, value: str, asked: Number) -> float:
     if not asked.least <= number <= asked.most:
         kind = "number" if asked.fraction else "whole number"
         raise SettingError(
-            f"{key}={value} is out of range: give a {kind} of {asked.unit} from {asked.least:,g} "
-            f"to {asked.most:,g}, such as {asked.default:g}."
+            f"{key}={value} is out of range: give a {kind} of {asked.unit} from {asked.least:,} "
+            f"to {asked.most:,}, such as {asked.default:g}."
         )
     return number
 
@@ -103,6 +104,8 @@ def _check(exercise: Exercise, argument: str) -> None:
         raise SettingError(
             f"{argument} is of no use to exercise {exercise.name}: leave it out; it takes {known}."
         )
+    if argument == "device=cpu":
+        raise no_allocator("cpu", exercise.name)
     if key in exercise.varied:
         raise SettingError(
             f"{argument} is what exercise {exercise.name} sets itself: leave it out."

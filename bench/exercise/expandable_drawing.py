@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from bench.exercise.fragment_drawing import draw_map, legend
 from bench.exercise.wording import amount, digits
@@ -28,7 +28,7 @@ def draw(maps: Sequence[MapOf], costs: Mapping[str, Any], conf: str) -> Figure:
     figure = new_figure(6.4)
     parts: Any = figure.subfigures(2, 1, height_ratios=(1.3, 1))
     above, below = parts
-    above.suptitle(conf, fontsize=9)
+    above.suptitle(f"the tensors and frees of exercise a under {conf}", fontsize=9)
     for axes, each in zip(above.subplots(1, len(maps)), maps, strict=True):
         draw_map(axes, each.shown, each.title)
     legend(above)
@@ -70,7 +70,9 @@ def _bars(
     sizes = [amount(cost["bytes"]) for cost in costs["default"]]
     axes.set_xticks(range(len(sizes)), sizes, fontsize=7.5)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=6))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(lambda number, _: f"{number:,g}")
+    axes.set_ylabel("logarithmic", fontsize=7.5)
     axes.margins(y=0.2)
     axes.set_title(title, fontsize=9)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from bench.device.allocator_start import start_allocator
 from bench.device.stats import AllocatorReader, DriverCalls, external_fragmentation
 from bench.exercise.pieces import KINDS, pieces_of, total
 
@@ -26,6 +27,7 @@ class _Lab:
     """The allocator of this process, before anything was allocated."""
 
     def __init__(self) -> None:
+        start_allocator()
         self.reader = AllocatorReader()
         self._calls = DriverCalls()
 

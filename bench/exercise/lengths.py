@@ -30,7 +30,7 @@ class Case(NamedTuple):
 CASES = {
     "growing": Case("arbitrary lengths that grow token by token", "arbitrary, growing by tokens",
                     "#D55E00", ("backend=contiguous", "backend.reserve=grow")),
-    "known": Case("arbitrary lengths known in advance", "arbitrary, known in advance", "#C08552",
+    "known": Case("arbitrary lengths known in advance", "arbitrary, known in advance", "#2F3E52",
                   ("backend=contiguous", "backend.reserve=oracle")),
     "bucketed": Case("bucketed lengths", "bucketed: 128, 256, 512, ... tokens", "#CC79A7",
                      ("backend=bucketed",)),
@@ -39,7 +39,7 @@ CASES = {
 
 
 class Lengths:
-    """The same requests twice."""
+    """The same requests with buffers of three kinds."""
 
     name = "d"
     title = "arbitrary against bucketed lengths: reserved - allocated after 1,000 requests"
@@ -86,8 +86,8 @@ def _ranking(gaps: Mapping[str, Gap]) -> str:
     if by_end == by_need:
         return f"either way {least} fragment least and {most} most"
     return (
-        f"peaks say that {least} fragment least and {most} most, which reserved - allocated at the "
-        "end, a trace of the last peak, does not"
+        f"by that {least} fragment least and {most} most, which reserved - allocated at the end, a "
+        "trace of the highest peak, does not say"
     )
 
 

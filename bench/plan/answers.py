@@ -53,7 +53,7 @@ def layouts(case: Case, division: Division) -> dict[str, Any]:
         "each": _each(case, held, division.live_tokens),
         "needed": need._asdict(),
         "recommended": choice and choice.layout,
-        "recommended_backend": choice and LAYOUTS[choice.layout][0],
+        "recommended_backend": choice and choice.backend,
         "because": choice and choice.because,
         "found_block_share": case.traffic["prefix"]["found_block_share"],
     }

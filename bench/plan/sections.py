@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.exercise.wording import counted
 from bench.plan.choices import gains, parts, weights
-from bench.plan.layouts import LAYOUTS
+from bench.plan.layouts import BLOCKS, LAYOUTS
+from bench.plan.needed import EITHER
 from bench.plan.page import Section
 from bench.plan.words import gib, percent, tokens, whole
 
@@ -45,8 +47,9 @@ def _head(plan: Plan) -> Section:
         lines=[
             f"Weights {plan['weight_dtype']}, KV {plan['kv_dtype']}, max_model_len "
             f"{plan['layouts']['max_model_len']:,}, utilization {plan['utilization']}, backend "
-            f"{plan['backend']}. Nothing was served: {traffic['turns']:,} requests were drawn "
-            f"({came}, seed {plan['seed']}). Bytes are those of one GPU."
+            f"{plan['backend']}. Nothing was served: drawn were "
+            f"{counted(traffic['turns'], 'request')} ({came}, seed {plan['seed']}). Bytes are "
+            "those of one GPU."
         ],
     )
 
@@ -81,10 +84,14 @@ def _budget(plan: Plan) -> Section:
     if together:
         fit = {True: "they fit", False: "they do not fit", None: "whether they fit is not known"}
         after.append(
-            f"All {together['requests']:,} requests at once, each at its longest: "
+            f"{_all_of(together['requests'])} at once, each at its longest: "
             f"{together['tokens']:,} tokens, {gib(together['bytes'])} GiB: {fit[together['fit']]}."
         )
     return Section("Live-token budget", budget["how"], (), ("", "GiB"), rows, after)
+
+
+def _all_of(requests: int) -> str:
+    return "The one request" if requests == 1 else f"All {requests:,} requests"
 
 
 def _layouts(plan: Plan) -> Section:
@@ -113,10 +120,9 @@ def _choice(plan: Plan) -> list[str]:
     wanted = f"Sequences wanted at once: {whole(needed['sequences'])} ({needed['how']})."
     if layouts["recommended"] is None:
         return [wanted, "No recommendation: there is no budget, or no request that is served."]
-    name = LAYOUTS[layouts["recommended"]][1]
     said = [
         wanted,
-        f"Recommended: {name} (backend={layouts['recommended_backend']}): {layouts['because']}.",
+        _recommended(plan),
         "Buffers also lose free memory in pieces that are too small. Buckets are shown and not "
         "recommended: they hold two buffers while they move, and pad every step. A run shows both.",
         *_prefill(plan),
@@ -127,6 +133,25 @@ def _choice(plan: Plan) -> list[str]:
             "blocks can be found again (backend=paged_prefix), which is not counted above."
         )
     return said
+
+
+def _recommended(plan: Plan) -> str:
+    """The layout, or what would do more than any."""
+    layouts = plan["layouts"]
+    if layouts["recommended"] != EITHER:
+        name, backend = LAYOUTS[layouts["recommended"]][1], layouts["recommended_backend"]
+        return f"Recommended: {name} (backend={backend}): {layouts['because']}."
+    need = layouts["needed"]["sequences"]
+    enough = [
+        each["setting"]
+        for each in (*plan["gains"], *plan["weights"])
+        if need is not None and (each["sequences"][BLOCKS] or 0) >= need
+    ]
+    way = f"; enough with {' or '.join(enough)}" if enough else ""
+    return (
+        f"The layout does not decide: {layouts['because']}. Memory is short, and no layout makes "
+        f"up for it{way}."
+    )
 
 
 def _prefill(plan: Plan) -> list[str]:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from bench.report import sections
+from bench.report import sections, verdicts
 from bench.report.bars import throughput_picture, waste_picture
 from bench.report.comparison import comparison_table
 from bench.report.deployment import deployment_html
@@ -112,14 +112,15 @@ def _page(shown: Contents, pictures: Pictures) -> str:
         problems=sections.problems_html(shown.each),
         filters=sections.filters_html(runs),
         comparison=each(runs, sections.OVERVIEW, lambda w: figure("waste", w), below=True),
-        rates=sections.rates_html(shown.sweeps, lambda w: figure("rates", w)),
+        rates=verdicts.rates_html(shown.sweeps, lambda w: figure("rates", w)),
         waste=each(runs, sections.WASTE),
         latency=each(runs, sections.LATENCY, lambda w: figure("latency", w)),
         throughput=each(runs, sections.THROUGHPUT, lambda w: figure("throughput", w)),
         over_time=each(runs, sections.ALLOCATOR, lambda w: figure("over_time", w)),
+        hours=verdicts.hours_html(runs),
         requests=sections.requests_html(runs),
         incidents=sections.incidents_html(runs),
-        rankings=sections.rankings_html(shown.rankings),
+        rankings=verdicts.rankings_html(shown.rankings),
         deployment=deployment_html(runs),
         details=sections.details_html(shown.each),
     )

@@ -247,7 +247,9 @@ def _load_run(path: Path, root: Path) -> Run:
         requests=find_parts(path, "requests", notes),
         timeline=find_parts(path, "timeline", notes),
         unfilled=find_parts(path, "unfilled", notes),
-        inter_token=find_parts(path, "inter_token", notes),
+        inter_token=find_parts(
+            path, "inter_token", []
+        ),  # there is none of a run that was cut short
         notes=notes,
     )
 
@@ -279,7 +281,9 @@ def _load_soak(path: Path, root: Path) -> Run:
         requests=parts("requests"),
         timeline=parts("timeline"),
         unfilled=parts("unfilled"),
-        inter_token=parts("inter_token"),
+        inter_token=in_a_row(
+            "inter_token", [(find_parts(s.path, "inter_token", []), 0.0) for s in segments]
+        ),
     )
 
 

@@ -14,13 +14,10 @@ from bench.report.finding import Finding
 from bench.report.groups import by_workload, common, labels, times
 from bench.report.palette import backend_order
 from bench.report.quantities import Quantity
-from bench.report.rates import Line, Sweep
 from bench.report.results import OUTCOMES, Run
-from bench.report.sensitivity import Ranking
 from bench.report.tables import (
     BEST_CLASS,
     UNDEFINED,
-    definitions,
     formulas,
     quantity_table,
     row,
@@ -44,13 +41,6 @@ INCIDENT_FIELDS = (
     "kind", "layer", "first_s", "request_id", "wanted_tokens", "refusals", "waited_s",
     "preempted_request", "error", "time_s", "count",
 )  # fmt: skip
-RATE_COLUMNS = {
-    "highest rate held": "requests/s offered, up to which enough requests met the objective at "
-    "every rate that was run",
-    "missed at": "the lowest rate at which too few did",
-    "most goodput": "requests/s completed within the objective, at the rate where they were most",
-    "at a rate of": "requests/s offered there",
-}
 BEST_MARK = (
     '<p class="notes">\N{BLACK RIGHT-POINTING SMALL TRIANGLE} best among the completed runs that '
     "differ only in the backend's and the allocator's settings.</p>"
@@ -161,71 +151,6 @@ def picture_html(picture: Picture) -> str:
         f'<figure><div class="image">{drawn}</div>'
         f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
     )
-
-
-def rates_html(found: Sequence[Sweep], figure: Callable[[str], str]) -> str:
-    """What each backend serves within the objective; empty without a sweep of rates."""
-    if not found:
-        return ""
-    parts = []
-    for workload in dict.fromkeys(sweep.workload for sweep in found):
-        own = [sweep for sweep in found if sweep.workload == workload]
-        tables = "".join(_rates_table(sweep) for sweep in own)
-        parts.append(of_workload(workload, figure(workload) + tables))
-    return (
-        '<section id="rates"><h2>Rates served within the objective</h2>'
-        f"{''.join(parts)}{definitions(RATE_COLUMNS)}</section>"
-    )
-
-
-def _rates_table(sweep: Sweep) -> str:
-    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in ("backend", *RATE_COLUMNS))
-    names = labels([line.run for line in sweep.lines])
-    rows = [
-        row(line.run, run_name(line.run, line.run.backend if names.count(name) == 1 else name),
-            _rate_cells(line))
-        for line, name in zip(sweep.lines, names, strict=True)
-    ]  # fmt: skip
-    return table(f"workload {sweep.workload}", heads, rows)
-
-
-def _rate_cells(line: Line) -> str:
-    best = max(line.points, key=lambda point: point.goodput)
-    return (
-        f'<td data-value="{line.held or 0:.6g}">{line.knee_said()}</td>'
-        f"<td>{UNDEFINED if line.missed is None else f'{line.missed:.3g}'}</td>"
-        f'<td data-value="{best.goodput:.6g}">{best.goodput:.3g}</td>'
-        f'<td data-value="{best.offered:.6g}">{best.offered:.3g}</td>'
-    )
-
-
-def rankings_html(found: Mapping[str, Sequence[Ranking]]) -> str:
-    """Which rankings survive a change of each constant of the cost model; empty without any."""
-    if not found:
-        return ""
-    parts = []
-    for place, each in found.items():
-        items = "".join(f"<li>{_ranking(ranking)}</li>" for ranking in each)
-        parts.append(f'<h3>{escape(place)}</h3><ul class="rankings">{items}</ul>')
-    return (
-        '<section id="rankings"><h2>Do the rankings hold?</h2>'
-        '<p class="notes">Each constant of the cost model, 30 % lower and 30 % higher, '
-        "one at a time; "
-        "runs within 1 % count as even."
-        f"</p>{''.join(parts)}</section>"
-    )
-
-
-def _ranking(ranking: Ranking) -> str:
-    head = f"<b>{escape(ranking.quantity.heading)}</b>: {escape(ranking.order_said())}"
-    if not ranking.overturned:
-        return f"{head}. Holds under all {ranking.changes} changes."
-    said = "; ".join(
-        f"{better} over {worse} is not settled: not so with {', '.join(changes[:4])}"
-        + (f" and {len(changes) - 4} more" if len(changes) > 4 else "")
-        for (better, worse), changes in ranking.overturned.items()
-    )
-    return f"{head}. {escape(said)}."
 
 
 def requests_html(runs: Sequence[Run]) -> str:

@@ -19,6 +19,7 @@ from bench.snapshots.trace import (
     History,
     Names,
     Table,
+    label_number,
     new_names,
     pool_id,
     read_rows,
@@ -73,7 +74,7 @@ def _blocks(segment: Mapping[str, Any], names: Names) -> Iterator[tuple[Any, ...
         end = address + size
         if state == "inactive":
             continue
-        label = names.labels[str(block.get("user_metadata") or "")]
+        label = label_number(block, names)
         stream = segment.get("stream", 0)
         yield address, size, _requested(block), stream, pool, label, state in PENDING
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from bench.device.launcher import Job, Launcher
 from bench.device.virtual import allocator_environment, gpu_environment
 from bench.errors import SettingError
+from bench.exercise.wording import counted
 from bench.experiment import compose_cells, make_console
 from bench.metrics.records import write_json
 from bench.paper.jobs import run_all
@@ -105,11 +106,24 @@ def _replay(settings: Settings, scratch: Path, console: Console) -> _Replays:
         for conf, file in files.items()
     }
     modules = ("torch", "bench.snapshots.replay_job")
-    results: Mapping[str, Any] = run_all(jobs, "virtual", modules, None, console)
+    try:
+        results: Mapping[str, Any] = run_all(jobs, "virtual", modules, None, console)
+    except SettingError as error:
+        raise _named(error, settings, recorded["alloc_conf"]) from error
     replayed = {conf: load_replay(file) for conf, file in files.items()}
     outcomes = [Outcome(conf, **results[conf]) for conf in confs]
     return _Replays(
         recorded, outcomes, *_compared(history, recorded["alloc_conf"], replayed, outcomes)
+    )
+
+
+def _named(error: SettingError, settings: Settings, recorded: str | None) -> SettingError:
+    """The error, of settings that nobody gave with what to do about them."""
+    if settings.alloc_confs is not None or not recorded or f"={recorded} " not in str(error):
+        return error
+    return SettingError(
+        f"{error} The snapshot was recorded under it: leave it out by naming "
+        "what to replay, as in alloc_conf=default alloc_conf=expandable_segments:True."
     )
 
 
@@ -156,7 +170,7 @@ def _caption(outcome: Outcome, as_recorded: bool) -> str:
     name = outcome.name
     if len(name) > NAME_CHARACTERS:
         name = f"{name[: NAME_CHARACTERS - 3]}..."
-    ooms = f", {outcome.failures:,} OOMs" if outcome.failures else ""
+    ooms = f", {counted(outcome.failures, 'OOM')}" if outcome.failures else ""
     recorded = " (as recorded)" if as_recorded else ""
     return f"{name}{recorded}: {outcome.peak_reserved_bytes / GIB:,.2f} GiB{ooms}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +14,15 @@ from bench.snapshots.lifetimes import Lifetimes
 
 MIB = 1 << 20
 SIZES = (1 * MIB, 10 * MIB, 100 * MIB, 1024 * MIB)
-SIZE_NAMES = ("≤ 1 MiB", "≤ 10 MiB", "≤ 100 MiB", "≤ 1 GiB", "> 1 GiB")
-SIZE_COLOURS = ("#E69F00", "#8CC63F", "#1F9E89", "#2C6DB0", "#4B2C83")
+SIZE_NAMES = (
+    "blocks ≤ 1 MiB", "≤ 10 MiB", "≤ 100 MiB", "≤ 1 GiB", "> 1 GiB",
+)  # fmt: skip
+SIZE_COLOURS = ("#F5D547", "#C8691E", "#2FA7A0", "#2C5FA8", "#2A1149")
+"""From light to dark; in each of their shades they differ with every colour-vision deficiency."""
 LABEL_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#6A3D9A")
 UNNAMED, UNNAMED_COLOUR = "no name", "#7D8590"
 MANY, MANY_COLOUR = "other names", "#B0764A"
-FREE, FREE_COLOUR = "reserved, free", "#D3D7DD"
+FREE, FREE_COLOUR = "reserved and free", "#D3D7DD"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,10 @@ class Kinds:
             return np.searchsorted(SIZES, blocks.size)
         return np.array([self.labels[label] for label in labels])[blocks.label]
 
-    def legend(self) -> list[Patch]:
-        """A patch for each, and for memory that is free."""
+    def legend(self, shown: Collection[int]) -> list[Patch]:
+        """A patch for each of the places that are shown, and for memory that is free."""
         patches = [
-            Patch(color=colour, label=name)
-            for name, colour in zip(self.names, self.colours, strict=True)
+            Patch(color=self.colours[place], label=self.names[place]) for place in sorted(shown)
         ]
         free = Patch(facecolor=FREE_COLOUR, edgecolor=LIGHT.muted, linewidth=0.6, label=FREE)
         return [*patches, free]

@@ -20,11 +20,12 @@ from bench.snapshots.map_kinds import FREE_COLOUR, Kinds
 from bench.snapshots.trace import Action, History
 
 GIB, MIB = 1 << 30, 1 << 20
-ALLOCATED_COLOUR, REFUSED_COLOUR = "#2C6DB0", "#C8102E"
-SHADES = (0.0, 0.18, 0.36)
+ALLOCATED_COLOUR, REFUSED_COLOUR = "#69707A", "#C8102E"
+SHADES = (0.0, 0.12, 0.24)
 """How much paler blocks are, in turn, so that neighbours of one kind can be told apart."""
 MOST_OUTLINES = 300
 STILL_SHARE = 0.01
+STRIP_SHARE = 0.08
 ROWS = 420
 STEPS = 1500
 
@@ -38,8 +39,8 @@ class MapPanel:
         self._times = times
         self._extent = (float(times[0]) if len(times) else 0.0), end_of(times)
         self._blocks, self._segments = stack(history, times)
-        self._reserved = _total(self._segments)
-        self._allocated = _total(self._blocks)
+        self._reserved = _total(self._segments, self._extent[1])
+        self._allocated = _total(self._blocks, self._extent[1])
 
     @property
     def peak_bytes(self) -> float:
@@ -66,16 +67,15 @@ class MapPanel:
 
     def draw_totals(self, axes: Axes, peak_bytes: float) -> None:
         """Bytes reserved and allocated; a red mark where memory was refused."""
-        ended = end_of(self._times)
-        for (times, values), colour, width in (
-            (self._reserved, LIGHT.ink, 0.9),
-            (self._allocated, ALLOCATED_COLOUR, 0.0),
+        for held, colour in (
+            (self._reserved, FREE_COLOUR),
+            (self._allocated, ALLOCATED_COLOUR),
         ):
-            xs, ys = _thinned(np.append(times, ended), np.append(values, values[-1]))
-            axes.plot(xs, ys / GIB, drawstyle="steps-post", color=colour, linewidth=width)
-            if not width:
-                axes.fill_between(xs, ys / GIB, step="post", color=colour, linewidth=0, alpha=0.75)
-        refused = self._times[self.history.rows["action"] == Action.OOM]
+            xs, ys = _thinned(*held)
+            axes.fill_between(xs, ys / GIB, step="post", color=colour, linewidth=0)
+        xs, ys = _thinned(*self._reserved)
+        axes.plot(xs, ys / GIB, drawstyle="steps-post", color=LIGHT.ink, linewidth=0.9)
+        refused = self._refused()
         (marks,) = axes.plot(
             refused, np.full(len(refused), peak_bytes * 1.12 / GIB), linestyle="none", marker="v",
             markersize=3, color=REFUSED_COLOUR, clip_on=False,
@@ -85,6 +85,18 @@ class MapPanel:
         axes.set_title(self.title)
         axes.tick_params(labelbottom=False)
         axes.yaxis.set_major_locator(MaxNLocator(2))
+
+    def kinds_in(self, kinds: Kinds) -> set[int]:
+        """The places of the kinds that its blocks have."""
+        return set(kinds.of(self._blocks, self.history.labels).tolist())
+
+    @property
+    def refuses(self) -> bool:
+        """Whether any allocation is refused."""
+        return bool(len(self._refused()))
+
+    def _refused(self) -> Column:
+        return np.asarray(self._times[self.history.rows["action"] == Action.OOM])
 
     def draw_map(self, axes: Axes, floor: float, height: float, kinds: Kinds, columns: int) -> None:
         """The map in so many columns of pixels, from `floor` to `height` bytes."""
@@ -96,13 +108,24 @@ class MapPanel:
         axes.set_xlim(self._extent)
         axes.set_ylim(floor / GIB, height / GIB)
         if floor:
-            axes.text(
-                0.01, 0.02, f"below: {floor / GIB:.1f} GiB that hardly change", fontsize=7,
-                transform=axes.transAxes, bbox={"color": LIGHT.paper, "alpha": 0.8, "pad": 1.5},
-            )  # fmt: skip
+            self._draw_floor(axes, floor / GIB, height / GIB)
         axes.grid(visible=False)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+
+    def _draw_floor(self, axes: Axes, floor_gib: float, height_gib: float) -> None:
+        """A strip below the map for what is not drawn."""
+        strip = STRIP_SHARE * (height_gib - floor_gib)
+        axes.axhspan(floor_gib - strip, floor_gib, facecolor=LIGHT.grid, hatch="////",
+                     edgecolor=LIGHT.paper, linewidth=0)  # fmt: skip
+        axes.text(
+            0.5, floor_gib - strip / 2, f"{floor_gib:.1f} GiB that hardly change, not drawn",
+            fontsize=7, ha="center", va="center", transform=axes.get_yaxis_transform(),
+            bbox={"color": LIGHT.paper, "pad": 1.0},
+        )  # fmt: skip
+        ticks = [tick for tick in axes.get_yticks() if floor_gib <= tick <= height_gib]
+        axes.set_yticks(ticks)
+        axes.set_ylim(floor_gib - strip, height_gib)
 
     def _pixels(
         self, extent: tuple[float, float, float, float], kinds: Kinds, columns: int
@@ -154,23 +177,27 @@ class MapPanel:
         return outlines
 
 
-def legend_of_totals() -> list[Artist]:
-    """What draw_totals draws."""
-    return [
-        Line2D([], [], color=LIGHT.ink, linewidth=0.9, label="bytes reserved"),
-        Patch(color=ALLOCATED_COLOUR, alpha=0.75, label="allocated"),
-        Line2D([], [], color=REFUSED_COLOUR, linestyle="none", marker="v", markersize=4,
-               label="out of memory"),
-    ]  # fmt: skip
+def legend_of_totals(*, refused: bool) -> list[Artist]:
+    """What draw_totals draws; a mark only where an allocation is refused."""
+    drawn: list[Artist] = [
+        Line2D([], [], color=LIGHT.ink, linewidth=0.9, label="all reserved"),
+        Patch(color=ALLOCATED_COLOUR, label="all allocated"),
+    ]
+    mark = Line2D([], [], color=REFUSED_COLOUR, linestyle="none", marker="v", markersize=4,
+                  label="out of memory")  # fmt: skip
+    return [*drawn, mark] if refused else drawn
 
 
-def _total(held: Lifetimes) -> tuple[Column, Column]:
-    """Bytes held, after each time at which they changed."""
+def _total(held: Lifetimes, end: float) -> tuple[Column, Column]:
+    """Bytes held, after each time at which they changed, and at the `end`: what is there then has
+    not gone."""
     times = np.concatenate([[0.0], held.begin, held.end])
     sizes = np.concatenate([[0.0], held.size, -held.size])
     order = np.argsort(times, kind="stable")
     distinct, first = np.unique(times[order], return_index=True)
-    return distinct, np.add.reduceat(sizes[order], first).cumsum()
+    values = np.add.reduceat(sizes[order], first).cumsum()
+    before = distinct < end
+    return np.append(distinct[before], end), np.append(values[before], values[before][-1])
 
 
 def _thinned(times: Column, values: Column) -> tuple[Column, Column]:

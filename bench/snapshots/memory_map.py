@@ -6,7 +6,7 @@
 
 Along x go events; up goes memory, segment upon segment. Blocks are coloured by size, or by the
 names that a program gave them (`torch.cuda.memory._set_memory_metadata`); grey is reserved and
-free, white is not reserved. Above each map are the bytes reserved (a line) and allocated (filled).
+free, white is not reserved. Above each map are the bytes reserved (a line) and allocated (dark).
 The pixels are exact areas: a million events take seconds, and what is too small to be seen still
 counts.
 """
@@ -62,8 +62,10 @@ def draw_memory_maps(
         addresses.set_xlabel(xlabel)
         if place % columns == 0:
             totals.set_ylabel("GiB")
-            addresses.set_ylabel("segments, GiB")
-    handles = [*kinds.legend(), *legend_of_totals()]
+            addresses.set_ylabel("segment upon segment, GiB")
+    shown = {place for panel in panels for place in panel.kinds_in(kinds)}
+    refused = any(panel.refuses for panel in panels)
+    handles = [*kinds.legend(shown), *legend_of_totals(refused=refused)]
     legend_below(figure, handles, [str(handle.get_label()) for handle in handles])
     return figure
 

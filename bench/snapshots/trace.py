@@ -46,6 +46,9 @@ MAPPED = ("segment_map", "segment_unmap")
 
 DEFAULT_POOL = 0
 
+MOST_CHARACTERS, MOST_LABELS = 40, 1000
+"""Of a name, and of names, that a program gives to its memory: what is more is cut or left out."""
+
 ROW = np.dtype(
     [
         ("action", "u1"),
@@ -122,12 +125,21 @@ def _row(entry: Mapping[str, Any], names: Names) -> tuple[int, ...]:
     stream = entry.get("stream", 0)
     pool = names.pools[pool_id(entry.get("pool_id"))]
     if action <= Action.FREE_COMPLETED:
-        label = names.labels[str(entry.get("user_metadata") or "")]
+        label = label_number(entry, names)
         return action, entry["addr"], entry["size"], stream, pool, label, 0, False
     context = names.contexts[_stack(entry.get("frames") or ())]
     expandable = entry["action"] in MAPPED
     address = entry.get("device_free", 0) if action == Action.OOM else entry["addr"]
     return action, address, entry["size"], stream, pool, 0, context, expandable
+
+
+def label_number(entry: Mapping[str, Any], names: Names) -> int:
+    """Of the name that a program gave to a block, as far as a picture has room for it."""
+    name = str(entry.get("user_metadata") or "")[:MOST_CHARACTERS]
+    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
+    if shown not in names.labels and len(names.labels) == MOST_LABELS:
+        return 0
+    return names.labels[shown]
 
 
 def pool_id(value: Any) -> tuple[int, int]:

@@ -13,10 +13,14 @@ MATTERS = 0.01
 def verdict(outcomes: Sequence[Outcome], base: Outcome) -> str:
     """What another setting does better than `base`: fewer allocations fail, or less is reserved, or
     the cache is emptied less often for want of memory; in this order."""
+    if len(outcomes) == 1:
+        return (
+            f"Nothing was compared: {base.name} alone was replayed; give alloc_conf= several times."
+        )
     best = min(outcomes, key=lambda each: (each.failures, each.peak_reserved_bytes))
     if best.failures < base.failures:
         return _fewer_fail(best, base, outcomes)
-    saved = 1 - best.peak_reserved_bytes / max(base.peak_reserved_bytes, 1)
+    saved = _saved(best, base)
     if saved > MATTERS:
         return (
             f"{best.name} would have helped: it reserves at most {_gib(best.peak_reserved_bytes)} "
@@ -36,6 +40,13 @@ def verdict(outcomes: Sequence[Outcome], base: Outcome) -> str:
         f"{_gib(base.peak_reserved_bytes)} for {_gib(base.peak_allocated_bytes)} allocated, and "
         f"none reserves {MATTERS:.0%} less{_all_the_same(base)}."
     )
+
+
+def _saved(best: Outcome, base: Outcome) -> float:
+    """Share of the most that `base` reserves; none where it reserves nothing."""
+    if not base.peak_reserved_bytes:
+        return 0.0
+    return 1 - best.peak_reserved_bytes / base.peak_reserved_bytes
 
 
 def _fewer_fail(best: Outcome, base: Outcome, outcomes: Sequence[Outcome]) -> str:

@@ -80,7 +80,7 @@ def solve(work: Work, rate_rps: float, costs: CostModel, max_num_seqs: int) -> L
     """The smallest batch that keeps up. Raises OverloadError where none does."""
     step_s = 0.0
     for _ in range(MOST_ROUNDS):
-        decode_s, mixed_s = _steps_s(work, rate_rps * step_s, costs)
+        decode_s, mixed_s = steps_s(work, rate_rps * step_s, costs)
         prefill_share = rate_rps * (mixed_s - decode_s)
         if prefill_share >= 1:
             raise OverloadError("prompts alone take more than all the time there is")
@@ -121,7 +121,7 @@ def _live(work: Work, rate_rps: float, step_s: float, mixed_s: float) -> Live:
     return Live(step_s, mixed_s, rate_rps * stays_s, rate_rps * held)
 
 
-def _steps_s(work: Work, requests_a_step: float, costs: CostModel) -> tuple[float, float]:
+def steps_s(work: Work, requests_a_step: float, costs: CostModel) -> tuple[float, float]:
     """A step of the decodes that are in flight where so many requests arrive in its time, at least
     of one; and that step with a prompt."""
     decodes = requests_a_step * work.decodes

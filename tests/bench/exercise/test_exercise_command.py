@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.cuda import _memory_viz
 
 from bench.cli import main
 from bench.exercise.registry import EXERCISES
@@ -47,6 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["a", "out="], ["out has no value", "results/mine"]),
         (["a", "workload=chat"], ["workload=chat", "of no use to exercise a", "large_mib"]),
         (["a", "device=cpu"], ["device=cpu", "exercise a", "device=cuda"]),
+        (["c", "device=cpu"], ["device=cpu", "exercise c", "device=cuda"]),
         (["b", "gpu=a99"], ["gpu=a99", "a100_40gb"]),
         (["b", "repeats=1"], ["repeats=1", "from 3"]),
         (["c", "memory_snapshot=false"], ["memory_snapshot=false", "exercise c", "leave it out"]),
@@ -141,6 +143,10 @@ def test_c_saves_a_snapshot_that_pytorchs_viewer_opens(folder: Path) -> None:
     in_use = sum(segment["active_size"] for segment in snapshot["segments"])
     reserved = sum(segment["total_size"] for segment in snapshot["segments"])
     assert found["free_bytes"] == reserved - in_use
+    # Those of torch.cuda._memory_viz that need no network read it as well.
+    assert f"\nsegments: {len(snapshot['segments'])}\n" in _memory_viz.segsum(snapshot)
+    assert _memory_viz.trace(snapshot).startswith("Device 0 ")
+    assert len(_memory_viz.trace_plot(snapshot)) > len(data)
     assert found["peak_requested_bytes"] <= found["peak_reserved_bytes"]
     assert f"opens {path}" in found["finding"][1]
 

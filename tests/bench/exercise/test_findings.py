@@ -62,7 +62,7 @@ def test_d_says_when_peaks_rank_otherwise_than_the_end_does(tmp_path: Path) -> N
     assert "the last of 1,000 requests" in first
     assert "3 GiB with arbitrary lengths that grow token by token, 2 GiB with" in first
     assert "5 GiB, 4 GiB and 1 GiB more" in second
-    assert "peaks say that bucketed lengths fragment least and arbitrary lengths that" in second
+    assert "by that bucketed lengths fragment least and arbitrary lengths that" in second
     gaps["bucketed"] = run_folder(tmp_path / "d", [10, 10], [9, 9], (12, 11))
     assert "either way bucketed lengths fragment least" in lengths.finding(gaps)[1]
 

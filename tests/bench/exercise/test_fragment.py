@@ -42,6 +42,11 @@ def test_ten_times_the_request_is_free_and_the_driver_has_less_than_it(
     assert before["num_alloc_retries"] == before["num_ooms"] == 0
 
 
+def test_settings_that_pytorch_refuses_are_named() -> None:
+    with pytest.raises(pytest.fail.Exception, match="alloc_conf=nothing:1 cannot be used"):
+        fragmented("own", "nothing:1")
+
+
 def test_every_other_large_tensor_does_not_do_it() -> None:
     """Each is a segment of its own, which goes back to the driver in the retry."""
     result = fragmented("own", DEFAULT)

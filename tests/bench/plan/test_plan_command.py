@@ -73,12 +73,15 @@ def test_the_classic_case_asks_for_fp8(capsys: pytest.CaptureFixture[str]) -> No
     assert [peaks[p]["largest_step_tokens"] for p in ("whole", "chunked")] == [4352, 2048]
     assert peaks["whole"]["live_tokens"] < peaks["chunked"]["live_tokens"]
     assert answers["layouts"]["needed"] == {"sequences": 8, "how": "users of the closed loop"}
+    assert answers["layouts"]["recommended"] == "either"
     assert answers["warnings"] == [
         "All 8 requests do not fit at once: at their longest they need 24.41 GiB."
     ]
     said = capsys.readouterr().out
     assert "Plan: llama2_13b on rtx4090" in said
     assert "they do not fit" in said
+    assert "The layout does not decide: 4 at once each way; 8 are wanted." in said
+    assert "enough with kv_dtype=fp8." in said
 
 
 @pytest.mark.usefixtures("no_virtual_gpu")

@@ -8,7 +8,7 @@ import pytest
 
 from bench.snapshots.before import read_history
 from bench.snapshots.recorded_settings import recorded_conf
-from bench.snapshots.trace import Action, History
+from bench.snapshots.trace import MOST_CHARACTERS, MOST_LABELS, Action, History
 from tests.bench.snapshots.support import MIB, block, event, freed, segment
 
 
@@ -86,6 +86,15 @@ def test_devices_pools_streams_and_names_are_kept_apart() -> None:
     assert rows["address"][1] == 3 * MIB
     assert read_history(both, 0).labels == ("", "kv")
     assert blocks_of(read_history(both, 1)) == [(0, 7, False)]
+
+
+def test_names_are_cut_to_what_a_picture_has_room_for() -> None:
+    named = [event("alloc", place, 1, user_metadata=f"{place}\x1b[31m" + "x" * 10**6)
+             for place in range(MOST_LABELS + 5)]  # fmt: skip
+    history = read_history(snapshot(named))
+    assert len(history.labels) == MOST_LABELS
+    assert history.labels[1] == "0?[31m" + "x" * (MOST_CHARACTERS - 6)
+    assert history.rows["label"].tolist()[-6:] == [0] * 6
 
 
 def test_settings_are_those_of_the_environment_or_what_was_set_while_it_ran() -> None:

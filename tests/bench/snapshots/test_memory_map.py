@@ -11,6 +11,7 @@ from bench.report.drawing import png, style
 from bench.report.palette import LIGHT
 from bench.snapshots.before import read_history
 from bench.snapshots.map_kinds import FREE_COLOUR, LABEL_COLOURS, SIZE_COLOURS, kinds_of
+from bench.snapshots.map_panel import SHADES
 from bench.snapshots.memory_map import MemoryMap, draw_memory_maps
 from bench.snapshots.trace import History
 from tests.bench.snapshots.support import block, event, freed, segment
@@ -37,7 +38,7 @@ def picture(each: History) -> Any:
 def near(pixel: Any, colour: str) -> bool:
     """A block may be paler than its colour: by as much in each part of the way to white."""
     base = np.array(to_rgb(colour))
-    paler = [base + (1 - base) * shade for shade in (0.0, 0.18, 0.36)]
+    paler = [base + (1 - base) * shade for shade in SHADES]
     return any(np.allclose(pixel, each, atol=0.01) for each in paler)
 
 

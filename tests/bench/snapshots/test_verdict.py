@@ -45,3 +45,9 @@ def test_less_than_a_hundredth_is_no_help() -> None:
     assert verdict([BASE, outcome("a", 9.95)], BASE).startswith("None of these settings")
     failing, other = outcome("", 10, ooms=1), outcome("a", 10, ooms=2)
     assert "1 allocation fails all the same" in verdict([failing, other], failing)
+
+
+def test_one_replay_and_nothing_reserved_are_no_help() -> None:
+    assert verdict([BASE], BASE).startswith("Nothing was compared: default alone")
+    nothing = outcome("", 0)
+    assert verdict([nothing, outcome("a", 0)], nothing).startswith("None of these settings")

@@ -34,6 +34,7 @@ class Board:
         self._title, self._total, self._duration_s = title, total, duration_s
         self._cells: dict[str, _Cell] = {}
         self._notes: list[str] = []
+        self._verdict: list[str] = []
         self._began_s = time.monotonic()
         self.ended = 0
 
@@ -66,6 +67,11 @@ class Board:
         with self._lock:
             self._notes.append(text)
 
+    def verdict(self, text: str) -> None:
+        """What the samples so far say, instead of what they said before."""
+        with self._lock:
+            self._verdict = [text]
+
     def state(self) -> dict[str, Any]:
         """All of it, for JSON. Ended runs are named, without their curves."""
         now = time.monotonic()
@@ -74,7 +80,7 @@ class Board:
             return {
                 "title": self._title, "total": self._total, "ended": self.ended,
                 "wall_s": now - self._began_s, "duration_s": self._duration_s,
-                "notes": self._notes[-5:], "curves": ["at_s", *CURVES],
+                "notes": self._verdict + self._notes[-5:], "curves": ["at_s", *CURVES],
                 "running": [
                     {"name": name, "wall_s": now - cell.began_s, "now": cell.now,
                      "points": list(cell.points)}

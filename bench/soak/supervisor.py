@@ -24,7 +24,9 @@ from bench.cells import (
     cell_job,
     cell_threads,
     cores,
+    live_page,
 )
+from bench.dashboard.board import Board
 from bench.device.launcher import Finished, Job, Launcher, Progress
 from bench.errors import SettingError
 from bench.metrics.records import write_json
@@ -52,7 +54,9 @@ class Supervisor:
         self._cell = cell
         self._soak = soak
         self._console = console
-        self._view = SoakView(console, soak)
+        shown = cell.config["dashboard"]
+        self._board = Board(cell.out.name, 1, soak.duration_s) if shown else None
+        self._view = SoakView(console, soak, self._board)
         self._in_vain = 0
         self._began_s = time.monotonic() - soak.wall_s
         self._summary_at_s = time.monotonic() + FIRST_SUMMARY_S
@@ -73,6 +77,7 @@ class Supervisor:
             with (
                 Interrupts() as interrupts,
                 Launcher(self._cell.device, modules=_modules(self._cell)) as launcher,
+                live_page(self._board, self._cell.out, self._console),
                 self._view,
             ):
                 while not self._soak.over:

@@ -12,6 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from bench.dashboard.board import Board
 from bench.soak.duration import spoken
 from bench.soak.state import Soak
 
@@ -20,6 +21,7 @@ RATE_OVER_S = 10.0
 """Of wall time: what rates are averages over."""
 PLAIN_EVERY_S = 30.0
 GIB = 1 << 30
+BOARD_NAME = "soak"
 UNKNOWN = "-"
 
 
@@ -31,10 +33,12 @@ class _Moment(NamedTuple):
 
 
 class SoakView:
-    """Follows one soak; `progress` is told what its worker says, with the soak's time in it."""
+    """Follows one soak; `progress` is told what its worker says, with the soak's time in it.
+    `board` hears of all that this view does."""
 
-    def __init__(self, console: Console, soak: Soak) -> None:
+    def __init__(self, console: Console, soak: Soak, board: Board | None = None) -> None:
         self._console = console
+        self._board = board
         self._soak = soak
         self._data: Mapping[str, Any] = {}
         self._at_s = soak.reached_s
@@ -62,10 +66,14 @@ class SoakView:
         """Another worker starts: rates and counts are its own."""
         self._data = {}
         self._moments.clear()
+        if self._board is not None:
+            self._board.started(BOARD_NAME)
 
     def progress(self, at_s: float, data: Mapping[str, Any]) -> None:
         """The worker is at `at_s` on the soak's clock."""
         self._at_s, self._data = at_s, data
+        if self._board is not None:
+            self._board.progress(BOARD_NAME, at_s, data)
         now = time.monotonic()
         requests = data.get("completed", data["ended"])
         self._moments.append(_Moment(now, at_s, requests, data.get("output_tokens")))
@@ -75,12 +83,16 @@ class SoakView:
     def note(self, text: str) -> None:
         """A line for the user."""
         self._notes.append(text)
+        if self._board is not None:
+            self._board.note(text)
         if not self._console.is_terminal:
             self._print(text)
 
     def trend(self, sentence: str) -> None:
         """What the samples so far say."""
         self._trend = sentence
+        if self._board is not None:
+            self._board.verdict(sentence)
 
     def tick(self) -> None:
         """Redraws, or says a line."""

@@ -10,11 +10,20 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from bench.report import quantities as q
-from bench.report.drawing import Picture, legend_below, mark, new_figure, render, say
+from bench.report.drawing import (
+    Picture,
+    legend_below,
+    mark,
+    new_figure,
+    new_panels,
+    render,
+    say,
+)
 from bench.report.groups import labels, times, wrapped
 from bench.report.palette import LIGHT, MEMORY_USES, backend_colour
 from bench.report.quantities import Quantity
 from bench.report.results import Run
+from bench.report.sheet import sheet
 
 LEAST_LABELLED_SHARE = 0.055
 LABEL_INK, LABEL_PAPER = "#14171C", "#FDFDFDD9"
@@ -116,7 +125,7 @@ def _draw_shares(axes: Axes, row: int, run: Run) -> None:
         if share >= LEAST_LABELLED_SHARE:
             number = axes.text(
                 left + share / 2, row, f"{share * 100:.0f}", ha="center", va="center",
-                fontsize=8, color=LABEL_INK,
+                fontsize=sheet().small_points, color=LABEL_INK,
                 bbox={"facecolor": LABEL_PAPER, "edgecolor": "none", "pad": 1.2},
             )  # fmt: skip
             mark((number,), run.backend)
@@ -129,14 +138,13 @@ def _draw_throughput(group: Sequence[Run]) -> Figure:
         (q.OUTPUT_TOKENS_PER_S, "output tokens/s"),
         (q.BATCH_MEAN, "mean batch, requests"),
     )
-    figure = new_figure(_height(group))
-    panels = figure.subplots(1, 3)
+    figure, panels = new_panels(len(columns), _height(group))
     kind = f"({times(group)})".replace(" and ", "\nand ")
     for axes, (quantity, label) in zip(panels, columns, strict=True):
         _name_rows(axes, group)
         _draw_bars(axes, group, quantity)
         axes.set_xlabel(f"{label} {kind}" if quantity.modelled else label)
-        if axes is not panels[0]:
+        if not axes.get_subplotspec().is_first_col():  # type: ignore[union-attr]
             axes.tick_params(axis="y", labelleft=False)
     return figure
 
@@ -152,7 +160,7 @@ def _draw_bars(axes: Axes, group: Sequence[Run], quantity: Quantity) -> None:
         bars = axes.barh(row, found.value, 0.62, color=backend_colour(run.backend))
         number = axes.annotate(
             quantity.shown(run) or "", (end, row), (4, 0), textcoords="offset points",
-            va="center", fontsize=8,
+            va="center", fontsize=sheet().small_points,
         )  # fmt: skip
         mark((*bars, number), run.backend)
         if found.low is not None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bench.report import quantities as q
 from bench.report.bars import in_words
-from bench.report.drawing import Picture, blank, legend_below, mark, new_figure, render
+from bench.report.drawing import Picture, blank, legend_below, mark, new_panels, render
 from bench.report.groups import labels, times, wrapped
 from bench.report.palette import LIGHT, backend_colour
 from bench.report.results import Run
@@ -70,8 +70,7 @@ def ecdf(values: Values) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def _draw(found: Sequence[tuple[Run, Values, Values]]) -> Figure:
-    figure = new_figure(3.3 + 0.2 * (len(found) // 4))
-    first, second = figure.subplots(1, 2, sharey=True)
+    figure, (first, second) = new_panels(2, 3.3 + 0.2 * (len(found) // 4), sharey=True)
     kind = times([run for run, *_ in found])
     _draw_curves(first, found, lambda each: each[1], 1.0)
     first.set_xlabel(f"TTFT, s ({kind}), log scale")

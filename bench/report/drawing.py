@@ -21,11 +21,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
 
 from bench.report.palette import LIGHT, Theme
+from bench.report.sheet import sheet
 
-WIDTH_IN = 10.0
-DPI = 140
-LINE_CHARACTERS, HANDLE_CHARACTERS = 130, 7
-"""Of a legend: how many a line has, and how many a name's mark and the space around it take."""
+HANDLE_CHARACTERS = 7
+"""Of a legend's line: how many a name's mark and the space around it take."""
 
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
 """Verdana is as wide, where the first is missing."""
@@ -41,7 +40,7 @@ _MARK = "backend--"
 class Picture:
     """One figure. `name` is its file name without an ending; `text` says in words what it shows,
     for those who cannot see it. `png` and `svg` are files of their own; `inline` is the SVG as part
-    of a page, in the colours of the page's theme."""
+    of a page, in the colours of the page's theme. `pdf` is there where it is drawn for print."""
 
     name: str
     caption: str
@@ -49,6 +48,7 @@ class Picture:
     png: bytes
     svg: str
     inline: str
+    pdf: bytes | None = None
 
 
 def render(name: str, caption: str, text: str, draw: Callable[[], Figure]) -> Picture:
@@ -58,7 +58,8 @@ def render(name: str, caption: str, text: str, draw: Callable[[], Figure]) -> Pi
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # it is laid out: once for all forms
         drawn = svg(figure)
-        return Picture(name, caption, text, png(figure), drawn, _inline(drawn))
+        printed = pdf(figure) if sheet().for_print else None
+        return Picture(name, caption, text, png(figure), drawn, _inline(drawn), printed)
 
 
 @contextmanager
@@ -66,11 +67,11 @@ def style(theme: Theme) -> Iterator[None]:
     """Matplotlib's settings for our figures, in force inside the block."""
     settings: Any = {
         "font.family": "DejaVu Sans",
-        "font.size": 9,
-        "axes.titlesize": 10,
+        "font.size": sheet().points,
+        "axes.titlesize": sheet().points + 1,
         "axes.titleweight": "bold",
         "axes.titlelocation": "left",
-        "axes.labelsize": 9,
+        "axes.labelsize": sheet().points,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.axisbelow": True,
@@ -79,7 +80,8 @@ def style(theme: Theme) -> Iterator[None]:
         "legend.frameon": False,
         "hatch.linewidth": 0.6,
         "text.parse_math": False,
-        "svg.fonttype": "none",
+        "svg.fonttype": "path" if sheet().for_print else "none",
+        "pdf.fonttype": 42,
         "figure.facecolor": theme.paper,
         "axes.facecolor": theme.paper,
         "savefig.facecolor": theme.paper,
@@ -98,10 +100,19 @@ def style(theme: Theme) -> Iterator[None]:
 
 
 def new_figure(height_in: float) -> Figure:
-    """An empty figure of the report's width."""
-    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
+    """An empty figure of the sheet's width."""
+    size = sheet().width_in, height_in
+    figure = Figure(figsize=size, dpi=sheet().dpi, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def new_panels(count: int, height_in: float, **shared: bool) -> tuple[Figure, list[Axes]]:
+    """A figure with panels of one height, as many side by side as the sheet has room for."""
+    columns = min(count, sheet().panels)
+    rows = ceil(count / columns)
+    figure = new_figure(height_in * rows)
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
 
 
 def legend_below(
@@ -112,8 +123,8 @@ def legend_below(
     rows = 1 if len(names) <= 7 else 2
     columns = ceil(len(names) / rows)
     widths = [len(name) + HANDLE_CHARACTERS for name in names]
-    if sum(widths) > rows * LINE_CHARACTERS:
-        columns = max(1, min(columns, LINE_CHARACTERS // max(widths)))
+    if sum(widths) > rows * sheet().line_characters:
+        columns = max(1, min(columns, sheet().line_characters // max(widths)))
     figure.legend(
         list(handles), list(names), loc="outside lower center", ncols=columns,
         handlelength=2.2, columnspacing=1.6,
@@ -124,7 +135,7 @@ def say(axes: Axes, y: float, text: str) -> Artist:
     """Puts `text` where a row of a bar chart has no bar."""
     return axes.text(
         0.01, y, text, transform=axes.get_yaxis_transform(), va="center", color=LIGHT.muted,
-        style="italic", fontsize=8,
+        style="italic", fontsize=sheet().small_points,
     )  # fmt: skip
 
 
@@ -153,6 +164,16 @@ def svg(figure: Figure) -> str:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue().replace("'DejaVu Sans'", FONTS)
+
+
+def pdf(figure: Figure) -> bytes:
+    """The figure as PDF, the same bytes for the same content."""
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        undated = {"CreationDate": None, "Creator": None, "Producer": None}
+        figure.savefig(buffer, format="pdf", metadata=undated)
+    return buffer.getvalue()
 
 
 def mark(artists: Iterable[Artist], backend: str) -> None:

@@ -20,6 +20,7 @@ from bench.report.distributions import latency_picture
 from bench.report.drawing import Picture
 from bench.report.finding import Finding, finding
 from bench.report.groups import by_workload, slugs
+from bench.report.maps import map_picture
 from bench.report.rate_drawing import rates_picture
 from bench.report.rates import Slo, Sweep, sweeps
 from bench.report.repeats import gathered
@@ -58,15 +59,15 @@ def write_report(directory: Path, slo: Slo | None = None) -> tuple[Path, Finding
     Raises SettingError where `directory` holds no run.
     """
     shown = contents(directory, slo or Slo())
-    pictures = _pictures(shown)
+    drawn = pictures(shown)
     (directory / "figures").mkdir(exist_ok=True)
-    for picture in (each for group in pictures.values() for each in group):
-        _replace(directory / "figures" / f"{picture.name}.png", picture.png)
-        _replace(directory / "figures" / f"{picture.name}.svg", picture.svg.encode())
+    for picture in (each for group in drawn.values() for each in group):
+        replace_file(directory / "figures" / f"{picture.name}.png", picture.png)
+        replace_file(directory / "figures" / f"{picture.name}.svg", picture.svg.encode())
     table = comparison_table(shown.rows).to_csv(index=False, lineterminator="\n")
-    _replace(directory / "comparison.csv", table.encode())
+    replace_file(directory / "comparison.csv", table.encode())
     page = directory / "report.html"
-    _replace(page, _page(shown, pictures).encode("utf-8", errors="replace"))
+    replace_file(page, _page(shown, drawn).encode("utf-8", errors="replace"))
     return page, shown.finding
 
 
@@ -74,7 +75,8 @@ Pictures = Mapping[tuple[str, str], Sequence[Picture]]
 """Figures by section and workload."""
 
 
-def _pictures(shown: Contents) -> Pictures:
+def pictures(shown: Contents) -> Pictures:
+    """All figures of a report, drawn on the current sheet."""
     groups = by_workload(shown.rows)
     names = slugs(groups)
     found: dict[tuple[str, str], Sequence[Picture]] = {}
@@ -83,7 +85,9 @@ def _pictures(shown: Contents) -> Pictures:
         found["waste", workload] = [waste_picture(workload, slug, group)]
         found["latency", workload] = [latency_picture(workload, slug, group)]
         found["throughput", workload] = [throughput_picture(workload, slug, group)]
-        found["over_time", workload] = timeline_pictures(workload, slug, group)
+        maps = map_picture(workload, slug, group)
+        over_time = timeline_pictures(workload, slug, group)
+        found["over_time", workload] = [*over_time, maps] if maps else over_time
     for workload in dict.fromkeys(sweep.workload for sweep in shown.sweeps):
         own = [sweep for sweep in shown.sweeps if sweep.workload == workload]
         found["rates", workload] = [
@@ -93,14 +97,14 @@ def _pictures(shown: Contents) -> Pictures:
     return found
 
 
-def _page(shown: Contents, pictures: Pictures) -> str:
+def _page(shown: Contents, drawn: Pictures) -> str:
     resources = files("bench.report")
     template = Template(resources.joinpath("report.html").read_text(encoding="utf-8"))
     script = resources.joinpath("report.js").read_text(encoding="utf-8")
     runs, each = shown.rows, sections.each_workload
 
     def figure(section: str, workload: str) -> str:
-        return "".join(map(sections.picture_html, pictures[section, workload]))
+        return "".join(map(sections.picture_html, drawn[section, workload]))
 
     return template.substitute(
         title=escape(shown.title),
@@ -126,7 +130,7 @@ def _page(shown: Contents, pictures: Pictures) -> str:
     )
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Writes a file beside `path` and renames it into place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
 from bench.report import quantities as q
-from bench.report.drawing import Picture, legend_below, mark, new_figure, render
+from bench.report.drawing import Picture, legend_below, mark, new_panels, render
 from bench.report.groups import times, wrapped
 from bench.report.palette import LIGHT, backend_colour
 from bench.report.rates import Line, Sweep
@@ -30,8 +30,7 @@ def rates_picture(sweep: Sweep, slug: str) -> Picture:
 
 
 def _draw(sweep: Sweep) -> Figure:
-    figure = new_figure(3.8)
-    served, latency = figure.subplots(1, 2)
+    figure, (served, latency) = new_panels(2, 3.8)
     for line in sweep.lines:
         _draw_served(served, line)
         _draw_latency(latency, line)

@@ -20,6 +20,7 @@ from bench.report.groups import labels, times, wrapped
 from bench.report.palette import LIGHT, MEMORY_USES, backend_colour
 from bench.report.quantities import GIB
 from bench.report.results import Run
+from bench.report.sheet import sheet
 
 UNFILLED_COLUMNS = ("time_s", "reservation_bytes", "internal_bytes", "undetermined_bytes")
 ALLOCATOR_COLUMNS = ("time_s", "reserved_bytes", "allocated_bytes", "token_states_bytes")
@@ -101,7 +102,7 @@ def _draw_panels(
     legend: tuple[list[Artist], list[str]],
 ) -> Figure:
     """Small multiples with shared axes, two a row."""
-    columns = min(len(group), 2)
+    columns = min(len(group), 2, sheet().panels)
     rows = ceil(len(group) / columns)
     figure = new_figure(2.35 * rows + 0.75)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
@@ -148,7 +149,7 @@ def _draw_fragmentation(axes: Axes, frame: pd.DataFrame, run: Run) -> None:
     else:
         axes.set_title(
             f"no allocator statistics (device={run.device})", loc="right", color=LIGHT.muted,
-            fontsize=8, fontweight="normal", style="italic",
+            fontsize=sheet().small_points, fontweight="normal", style="italic",
         )  # fmt: skip
     axes.plot(
         time, frame["token_states_bytes"] / GIB, color=LIGHT.ink, linewidth=1.2, linestyle="--"

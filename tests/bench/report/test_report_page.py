@@ -15,10 +15,10 @@ import pytest
 from bench.errors import SettingError
 from bench.report.bars import waste_parts
 from bench.report.command import main
-from bench.report.drawing import DPI, WIDTH_IN
 from bench.report.page import write_report
 from bench.report.palette import BACKEND_COLOURS, LIGHT, MEMORY_USES, backend_colour
 from bench.report.results import load_runs
+from bench.report.sheet import SCREEN
 from bench.report.tables import run_name
 
 WriteRun = Callable[..., Path]
@@ -79,7 +79,7 @@ def test_the_report_writes_page_table_and_figures(matrix: Path) -> None:
 def test_figures_are_as_wide_as_the_report(matrix: Path) -> None:
     for path in (matrix / "figures").glob("*.png"):
         width, height = png_size(path.read_bytes())
-        assert width == round(WIDTH_IN * DPI)
+        assert width == round(SCREEN.width_in * SCREEN.dpi)
         assert height > 200
 
 

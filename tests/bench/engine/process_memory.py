@@ -27,9 +27,9 @@ from tests.bench.engine.lab import cost_model, limits
 from workloads.base import Request
 
 SHAPE = load_model("tiny")
-BUDGET_BYTES = 64 << 20
-# 4 x 4,020 of the 16,384 tokens that the budget holds, all there at once.
-PROMPTS, PROMPT_TOKENS, OUTPUT_TOKENS, STEP_TOKENS = 4, 4000, 20, 2048
+BUDGET_BYTES, MAX_MODEL_LEN = 32 << 20, 4096
+# 4 x 2,030 of the 8,192 tokens that the budget holds, all there at once.
+PROMPTS, PROMPT_TOKENS, OUTPUT_TOKENS, STEP_TOKENS = 4, 2010, 20, 1024
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def _serve(decoder: Decoder) -> tuple[Paged, int]:
     backend = Paged()
     heads = KvHeads(SHAPE.kv_heads, SHAPE.head_dim, torch.float32)
     token_bytes = SHAPE.kv_bytes_per_token("fp32", 1)
-    layout = KvLayout(SHAPE.layers, token_bytes, SHAPE.max_model_len, BUDGET_BYTES, "cpu", heads)
+    layout = KvLayout(SHAPE.layers, token_bytes, MAX_MODEL_LEN, BUDGET_BYTES, "cpu", heads)
     backend.start(layout)
     engine = Engine(
         backend,
@@ -60,7 +60,7 @@ def _serve(decoder: Decoder) -> tuple[Paged, int]:
         limits(prefill="chunked", token_budget=STEP_TOKENS),
         MemoryAccount(token_bytes, BUDGET_BYTES),
         IncidentLog(dict),
-        SHAPE.max_model_len,
+        MAX_MODEL_LEN,
         lambda sequence, status, cause, end_s: None,
         lambda request: Text(range(request.prompt_tokens)),
     )

@@ -47,7 +47,14 @@ def until_closed(connection: socket.socket) -> bytes:
     return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
-@pytest.mark.parametrize("backend", ["contiguous", "bucketed", "paged_prefix"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "paged_prefix",
+        pytest.param("contiguous", marks=pytest.mark.long),
+        pytest.param("bucketed", marks=pytest.mark.long),
+    ],
+)
 def test_whoever_closes_the_connection_frees_memory(out: Path, backend: str) -> None:
     with running(out, f"backend={backend}", *VIRTUAL) as server:
         streaming = [server.begin(LONG | {"prompt": "x" * n}) for n in range(1, 9)]

@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import NamedTuple
 
+from bench import phases  # noqa: F401 - first, since it notes when the command began
 from bench.errors import SettingError
 
 
@@ -27,6 +28,7 @@ COMMANDS = {
     "compare": Command(
         "bench.report.compare_command:main", "two result sets: what moved: A B fail_over=5%"
     ),
+    "export": Command("bench.exports.command:main", "results for other programs: DIR to=csv,latex"),
     "incident": Command(
         "bench.incidents.command:main", "why allocations failed, by layer: DIR owner.platform=..."
     ),

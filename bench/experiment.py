@@ -22,14 +22,19 @@ import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
-from hydra.types import HydraContext, RunMode
+from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from rich.console import Console
 
 import conf
 from bench import config as schema
 from bench.cells import Cell, check_cells, run_cells
+from bench.cluster.arguments import CHOICE, Launcher, read_launcher
+from bench.cluster.job import run_cell
+from bench.cluster.launch import launch
+from bench.cluster.shared import HANDED_OUT
 from bench.errors import SettingError
 from bench.help_text import help_text
 from bench.hydra_errors import HYDRA_ERRORS, sentence
@@ -66,7 +71,6 @@ class _Composed(NamedTuple):
 
 
 _composed: list[_Composed] = []
-_exit_codes: list[int] = []  # of cells that another launcher than ours ran
 
 
 def run(argv: list[str]) -> int:
@@ -84,27 +88,51 @@ def _main(command: str, argv: list[str], options: list[str]) -> int:
     if asked.help:
         print(help_text(command, CONF_FOLDER))
         return 0
+    typed = ["fragbench", command, *argv]
     if asked.shows:  # Hydra would sweep rather than show
-        options = []
-    cells, folder = compose_cells([*options, *argv], ["fragbench", command, *argv], again=True)
-    return run_cells(cells, make_console(), folder) if cells else max(_exit_codes, default=0)
+        compose_cells(argv, typed)
+        return 0
+    launcher = read_launcher(argv)
+    if launcher.name is not None:  # a folder a job, beside what they are told
+        options = ["--multirun"]
+    cells, folder = compose_cells(
+        [*options, *launcher.others], typed, again=True, here=launcher.name is None
+    )
+    if launcher.name is None:
+        return run_cells(cells, make_console(), folder)
+    return launch(launcher, cells, folder, make_console(), _sweep)
+
+
+def _sweep(launcher: Launcher, cells: Sequence[Cell], folder: Path) -> None:
+    """Has Hydra's launcher run cells that were handed out: a sweep over their names."""
+    settings = {
+        "hydra.job.name": "fragbench",
+        "hydra.sweep.dir": _quoted(str(folder / HANDED_OUT)),
+        "out": _quoted(str(folder)),
+        "name": ",".join(_quoted(cell.name) for cell in cells),
+    }
+    _hydra(launcher.sweep(settings), run_cell)
+
+
+def _quoted(text: str) -> str:
+    return QuotedString(text, Quote.single).with_quotes()
 
 
 def compose_cells(
-    argv: list[str], command: list[str], *, again: bool = False
+    argv: list[str], command: list[str], *, again: bool = False, here: bool = True
 ) -> tuple[list[Cell], Path]:
     """The checked cells that overrides and Hydra's options ask for, and the folder for them; with
-    `again`, also those that `repeats` and `sensitivity` add.
+    `again`, also those that `repeats` and `sensitivity` add. Without `here` they are for other
+    machines.
 
     None at all if Hydra showed something instead. Raises SettingError.
     """
     _composed.clear()
-    _exit_codes.clear()
     try:
         _compose(argv)
         cells, folder = _cells(_composed, command, again=again)
         if cells:
-            check_cells(cells, folder)
+            check_cells(cells, folder, here=here)
     except SettingError:
         raise
     except HYDRA_ERRORS as error:
@@ -139,21 +167,26 @@ def parse_options(command: str, argv: list[str]) -> _Options:
 
 def _compose(argv: list[str]) -> None:
     """Has Hydra compose all cells into `_composed`. Raises Hydra's errors."""
-    schema.register()
-    if str(PLUGIN_PATH) not in sys.path:
-        sys.path.append(str(PLUGIN_PATH))
-    # Hydra looks for plug-ins at its first use in a process, which may have been before.
-    Plugins.instance().register(import_module(LAUNCHER_MODULE).CellLauncher)
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us, not Hydra's printer
     with tempfile.TemporaryDirectory(prefix="fragbench-") as scratch:
         # Hydra writes multirun.yaml before anything is checked; results go where `out` says.
         aside = f"hydra.sweep.dir={scratch}"
         given = any(argument.startswith("hydra.sweep.dir=") for argument in argv)
         composing = with_earlier_run(_with_cpu_defaults(argv), SECTIONS, Path(scratch))
-        with _arguments(_options_first(composing if given else [*composing, aside])):
-            hydra.main(version_base="1.3", config_path=str(CONF_FOLDER), config_name="config")(
-                _task
-            )()
+        _hydra(composing if given else [*composing, aside], _task)
+
+
+def _hydra(argv: Sequence[str], task: TaskFunction) -> None:
+    """Has Hydra call `task`. Raises its errors."""
+    schema.register()
+    if str(PLUGIN_PATH) not in sys.path:
+        sys.path.append(str(PLUGIN_PATH))
+    # Hydra looks for plug-ins at its first use in a process, which may have been before.
+    plugins = import_module(LAUNCHER_MODULE)
+    for plugin in (plugins.CellLauncher, plugins.CellSweeper):
+        Plugins.instance().register(plugin)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us, not Hydra's printer
+    with _arguments(_options_first(argv)):
+        hydra.main(version_base="1.3", config_path=str(CONF_FOLDER), config_name="config")(task)()
 
 
 def _options_first(argv: Sequence[str]) -> list[str]:
@@ -201,17 +234,10 @@ def _arguments(argv: list[str]) -> Iterator[None]:
 
 
 def _task(composed: DictConfig) -> None:
-    """What Hydra calls for a run, and what another launcher than ours (Slurm's, Ray's) calls for
-    each cell of a sweep, perhaps on another machine."""
-    ours = _without_hydra(composed)
-    settings = HydraConfig.get()
-    if settings.mode != RunMode.MULTIRUN:
-        _composed.append(_Composed(ours, None))
-        return
-    name = settings.job.override_dirname.replace("/", "_") or "run"
-    cells, folder = _cells([_Composed(ours, name)], sys.argv, again=True)
-    check_cells(cells, folder / name)
-    _exit_codes.append(run_cells(cells, make_console(), folder / name))
+    """What Hydra calls for a run; a sweep goes to our launcher (`take_sweep`)."""
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        raise SettingError(f"{CHOICE}=... is for the command line: no preset can choose it.")
+    _composed.append(_Composed(_without_hydra(composed), None))
 
 
 def take_sweep(
@@ -251,7 +277,7 @@ def _cells(
         own = folder / name if name else folder
         called = name or config["name"] or config["backend"].get("name") or "run"
         if not again:
-            check_single(command[1], config)
+            check_single(config)
         for apart, variant in variants(config):
             variant["name"] = f"{called},{apart}" if apart else called
             place = own / apart if apart else own

@@ -12,8 +12,9 @@ from matplotlib.ticker import NullLocator
 
 from bench.kernels.registry import PROVIDERS, Provider
 from bench.kernels.rows import Device, Row
-from bench.report.drawing import DPI, blank, legend_below
+from bench.report.drawing import blank, legend_below
 from bench.report.palette import LIGHT
+from bench.report.sheet import SCREEN
 
 PANEL_IN = (2.6, 2.0)
 LEAST_WIDTH_IN = 7.0
@@ -26,7 +27,7 @@ def draw(rows: Sequence[Row], device: Device, title: str) -> Figure:
     batches = sorted({row.shape.batch for row in rows})
     contexts = sorted({row.shape.context for row in rows})
     size = max(LEAST_WIDTH_IN, PANEL_IN[0] * len(contexts)), PANEL_IN[1] * len(batches) + 1.2
-    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    figure = Figure(figsize=size, dpi=SCREEN.dpi, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(batches), len(contexts), sharex=True, sharey=True, squeeze=False)
     shapes = [(batch, context) for batch in batches for context in contexts]

@@ -105,7 +105,8 @@ def _draw_waste(group: Sequence[Run]) -> Figure:
         _draw_shares(axes, row, run)
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
-    axes.set_xlabel("share of the KV budget while memory-bound")
+    gap = "\n" if sheet().panels == 1 else " "
+    axes.set_xlabel(f"share of the KV budget{gap}while memory-bound")
     legend_below(figure, *memory_legend())
     return figure
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import copysign, inf
 from typing import Any, Literal
 
 import pandas as pd
 
 from bench.report import quantities as q
+from bench.report.differences import LEAST, shown
 from bench.report.quantities import Quantity
 from bench.report.repeats import VERSIONS, gathered, name_without
 from bench.report.results import NOT_OF_THE_RUN, Run
@@ -24,6 +26,9 @@ COMPARED = {
     )
 }  # fmt: skip
 """Quantities by their column: those of which more is better or worse, and the peak of memory."""
+
+KINDS = ("workload", "model", "gpu", "device", "time")
+"""What a run is of: said first where it differs."""
 
 Verdict = Literal["same", "better", "worse", "no difference shown", "not known"]
 
@@ -42,19 +47,25 @@ class Change:
 
     @property
     def worsening(self) -> float | None:
-        """By what share it is worse; negative where it is better."""
-        if self.share is None:
+        """By what share it is worse, negative where it is better; without end from 0 on."""
+        if self.share is not None:
+            grown = self.share.value
+        elif self.before == 0 and self.after is not None:
+            grown = copysign(inf, self.after)
+        else:
             return None
-        return -self.share.value if self.quantity.better == "higher" else self.share.value
+        return -grown if self.quantity.better == "higher" else grown
 
     @property
     def verdict(self) -> Verdict:
-        """`not known` where one is undefined. Without repeats a change is taken as it is."""
+        """`same` below 0.05 %, `not known` where one is undefined. Without repeats a change is taken as it is."""
         if self.before == self.after:  # both undefined, also
             return "same"
-        if self.share is None or self.worsening is None:
+        if self.worsening is None:
             return "not known"
-        if self.share.excludes_zero is False:
+        if abs(self.worsening) < LEAST:
+            return "same"
+        if not shown(self.share):
             return "no difference shown"
         return "worse" if self.worsening > 0 else "better"
 
@@ -67,9 +78,12 @@ class Change:
 @dataclass(frozen=True)
 class Comparison:
     """Runs of two sets, matched by name. `unlike` says which settings and versions differ in any
-    pair, and how; `only_before` and `only_after` have no partner."""
+    pair, and how; `only_before` and `only_after` have no partner. `lost` completed before and not
+    after, `not_compared` did not complete before: both by name, with the causes."""
 
     changes: tuple[Change, ...]
+    lost: Mapping[str, str]
+    not_compared: Mapping[str, str]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     unlike: Mapping[str, tuple[Any, Any]]
@@ -103,21 +117,25 @@ def compare(
 ) -> Comparison:
     """What moved between completed runs of the same name."""
     old, new = _by_name(before), _by_name(after)
-    shared = [name for name in old if name in new]
+    both = [name for name in old if name in new]
+    shared = [name for name in both if old[name].completed and new[name].completed]
     unlike: dict[str, tuple[Any, Any]] = {}
     for name in shared:
         unlike |= _unlike(old[name], new[name])
     return Comparison(
         tuple(_change(name, old[name], new[name], each) for name in shared for each in quantities),
+        {name: f"{new[name].cause}" for name in both
+         if old[name].completed and not new[name].completed},
+        {name: f"{old[name].cause}" for name in both if not old[name].completed},
         tuple(name for name in old if name not in new),
         tuple(name for name in new if name not in old),
         unlike,
-    )
+    )  # fmt: skip
 
 
 def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
     """Rows of a set by name; where several have the same, by folder."""
-    rows = [run for run in split(gathered(runs))[0] if run.completed]
+    rows = split(gathered(runs))[0]
     names = [name_without(run.name, "seed") for run in rows]
     return {
         name if names.count(name) == 1 else run.folder: run
@@ -137,7 +155,10 @@ def _change(name: str, before: Run, after: Run, quantity: Quantity) -> Change:
 
 
 def _unlike(before: Run, after: Run) -> dict[str, tuple[Any, Any]]:
-    pairs = {key: (before.environment.get(key), after.environment.get(key)) for key in VERSIONS}
+    pairs: dict[str, tuple[Any, Any]] = {
+        key: (getattr(before, key), getattr(after, key)) for key in KINDS
+    }
+    pairs |= {key: (before.environment.get(key), after.environment.get(key)) for key in VERSIONS}
     pairs["seeds"] = before.seeds, after.seeds
     old, new = _flat(before.config), _flat(after.config)
     pairs |= {key: (old.get(key), new.get(key)) for key in old | new}

@@ -21,7 +21,8 @@ usage: fragbench compare BEFORE AFTER [fail_over=5%] [quantities=NAME,...] [out=
 
 Two folders of results, such as before and after a change: runs of the same name are compared.
 With fail_over the exit code is 1 if any quantity is worse by more than that, beyond noise where
-runs were repeated (repeats=5 or more); without repeats a change is taken as it is.
+runs were repeated (repeats=5 or more); without repeats a change is taken as it is. It is 1 too if
+a run completed before and does not after.
 
 quantities: """
 SETTINGS = ("fail_over", "quantities", "out")
@@ -45,28 +46,37 @@ def main(argv: Sequence[str]) -> int:
         return 0
     asked = _read(argv)
     found = compare(load_runs(asked.before), load_runs(asked.after), asked.quantities)
-    if not found.changes:
+    if not found.changes and not found.lost:
         raise SettingError(
             f"compare: no completed run of {asked.after} has the name of one of {asked.before}: "
             "give two folders made by the same command."
         )
     if asked.out is not None:
-        found.table().to_csv(asked.out, index=False, lineterminator="\n")
+        _write(found, asked.out)
     console = Console()
     _show(found, console if console.is_terminal else Console(width=PLAIN_WIDTH))
     if asked.fail_over is None:
         return 0
-    return _judge(found.regressions(asked.fail_over), asked.fail_over)
+    return _judge(found, asked.fail_over)
 
 
-def _judge(worse: Sequence[Change], fail_over: float) -> int:
-    if not worse:
+def _write(found: Comparison, out: Path) -> None:
+    try:
+        found.table().to_csv(out, index=False, lineterminator="\n")
+    except OSError as error:
+        raise SettingError(f"out={out} cannot be written: {error.strerror}.") from error
+
+
+def _judge(found: Comparison, fail_over: float) -> int:
+    worse = found.regressions(fail_over)
+    if not worse and not found.lost:
         print(f"Nothing is worse by more than {100 * fail_over:g} %.")
         return 0
+    for name, cause in found.lost.items():
+        print(f"WORSE: {name} completed before, and not after: {cause}")
     for change in worse:
         noise = "" if change.repeated else f" (not repeated {LEAST_REPEATS} times: may be noise)"
-        said = difference_said(change.share) if change.share else ""
-        print(f"WORSE: {change.name}: {change.quantity.heading} {said}{noise}")
+        print(f"WORSE: {change.name}: {change.quantity.heading} {_said(change)}{noise}")
     return REGRESSED
 
 
@@ -79,7 +89,11 @@ def _show(found: Comparison, console: Console) -> None:
             continue
         console.print(_table(f"{name} ({own[0].workload})", moved))
         if len(moved) < len(own):
-            console.print(f"{len(own) - len(moved)} more are the same.", style="dim")
+            console.print(f"The same: {len(own) - len(moved)} more.", style="dim")
+    for name, cause in found.lost.items():
+        console.print(f"{name}: completed before, and not after: {cause}", markup=False)
+    for name, cause in found.not_compared.items():
+        console.print(f"{name}: not compared, it did not complete before: {cause}", markup=False)
     for said, names in (("only before", found.only_before), ("only after", found.only_after)):
         if names:
             console.print(f"{said}: {', '.join(names)}", markup=False)
@@ -99,15 +113,21 @@ def _table(title: str, changes: Sequence[Change]) -> Table:
     for change in changes:
         verdict: str = change.verdict
         if verdict in ("better", "worse") and not change.repeated:
-            verdict += f" (of {change.share.repeats if change.share else 0} seeds)"
+            verdict += " (not repeated)"
         unit = f", {change.quantity.unit}" if change.quantity.unit else ""
         table.add_row(
             change.quantity.heading + unit,
             *(_number(change.quantity, value) for value in (change.before, change.after)),
-            difference_said(change.share) if change.share else "",
+            _said(change),
             verdict,
         )
     return table
+
+
+def _said(change: Change) -> str:
+    if change.share is not None:
+        return difference_said(change.share)
+    return "from 0" if change.before == 0 and change.after else ""
 
 
 def _number(quantity: Quantity, value: float | None) -> str:

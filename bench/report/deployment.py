@@ -18,7 +18,8 @@ from bench.report.facts import (
 from bench.report.groups import by_workload, labels
 from bench.report.quantities import GIB, format_number
 from bench.report.results import Run
-from bench.report.tables import Footnotes, run_name, table
+from bench.report.sections import of_workload
+from bench.report.tables import Footnotes, definitions, row, run_name, table
 
 NOBODY_LEFT = "no client left"
 RUN_TWICE = "run it twice to know"
@@ -40,14 +41,11 @@ COLUMNS = {
 def deployment_html(runs: Sequence[Run]) -> str:
     """One table a workload, and what its columns are."""
     tables = "".join(
-        _table(group, runs, f"workload {workload}") for workload, group in by_workload(runs).items()
-    )
-    items = "".join(
-        f"<div><dt>{escape(head)}</dt><dd>{escape(said)}</dd></div>"
-        for head, said in COLUMNS.items()
+        of_workload(workload, _table(group, runs, f"workload {workload}"))
+        for workload, group in by_workload(runs).items()
     )
     plan = '<p class="notes">fragbench plan answers the same before a run: docs/plan.md.</p>'
-    return f'{tables}{plan}<dl class="formulas">{items}</dl>'
+    return f"{tables}{plan}{definitions(COLUMNS)}"
 
 
 def _table(group: Sequence[Run], runs: Sequence[Run], caption: str) -> str:
@@ -63,27 +61,27 @@ def _row(run: Run, label: str, runs: Sequence[Run], footnotes: Footnotes) -> str
     freed, fit = release(run), live_tokens(run)
     served = bool(run.requests.paths)
     nobody = NOBODY_LEFT if served else "not recorded"
+    live, headroom = most_live_tokens(run), headroom_bytes(run)
+    clients = (freed.clients if freed else 0) if served else None
+    held = freed.held_tokens if freed else None
     cells = [
-        _cell(None if fit is None else f"{fit:,.0f}", "not recorded", footnotes),
-        _cell(_of(most_live_tokens(run), fit), "not recorded", footnotes),
-        _cell(_near(run), "not recorded", footnotes),
-        _cell(_gib(headroom_bytes(run)), _why_no_headroom(run), footnotes),
-        _cell(f"{freed.clients if freed else 0:,}" if served else None, nobody, footnotes),
-        _cell(_waits(freed), nobody, footnotes),
-        _cell(
-            _of(freed.held_tokens, fit) if freed else None,
-            "not known over HTTP" if freed else nobody,
-            footnotes,
-        ),
+        _cell(fit, None if fit is None else f"{fit:,.0f}", "not recorded", footnotes),
+        _cell(live, _of(live, fit), "not recorded", footnotes),
+        _cell(near_share(run), _near(run), "not recorded", footnotes),
+        _cell(headroom, _gib(headroom), _why_no_headroom(run), footnotes),
+        _cell(clients, None if clients is None else f"{clients:,}", nobody, footnotes),
+        _cell(freed.p50_s if freed else None, _waits(freed), nobody, footnotes),
+        _cell(held, _of(held, fit), "not known over HTTP" if freed else nobody, footnotes),
         f"<td>{escape(same_again(run, runs) or RUN_TWICE)}</td>",
     ]
-    return f'<tr><th scope="row">{run_name(run, label)}</th>{"".join(cells)}</tr>'
+    return row(run, run_name(run, label), "".join(cells))
 
 
-def _cell(text: str | None, why: str, footnotes: Footnotes) -> str:
-    if text is None:
+def _cell(value: float | None, text: str | None, why: str, footnotes: Footnotes) -> str:
+    """A number, which sorts, as a person reads it."""
+    if value is None or text is None:
         return f"<td>\N{EN DASH}<sup>{footnotes.mark(why)}</sup></td>"
-    return f"<td>{escape(text)}</td>"
+    return f'<td data-value="{value:.9g}">{escape(text)}</td>'
 
 
 def _of(tokens: float | None, fit: float | None) -> str | None:

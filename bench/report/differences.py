@@ -14,6 +14,9 @@ NO_DIFFERENCE = "\N{ALMOST EQUAL TO}"
 MANY_TIMES = 2.0
 """From this ratio on a change is said as one; downwards from ten times less."""
 LEAST = 0.0005
+"""Below this share there is no change."""
+ALIKE = 0.01
+"""Values closer than this share are alike: a model's noise, not a ranking."""
 
 
 def baselines(runs: Sequence[Run]) -> dict[str, Run]:
@@ -33,15 +36,49 @@ def difference(quantity: Quantity, base: Run, run: Run) -> Estimate | None:
     return paired_change(before, after) if len(before) == len(pairs) else None
 
 
+def ahead(quantity: Quantity, one: Run, other: Run) -> bool:
+    """Whether `one` is better: by more than `ALIKE`, and beyond noise as far as that is known."""
+    first, second = quantity.read(one), quantity.read(other)
+    if first is None or second is None or alike(first, second):
+        return False
+    if first < second if quantity.better == "higher" else first > second:
+        return False
+    return shown(difference(quantity, other, one))
+
+
+def alike(one: float, other: float) -> bool:
+    """Whether two values are within `ALIKE` of the larger."""
+    return abs(one - other) <= ALIKE * max(abs(one), abs(other))
+
+
+def shown(change: Estimate | None) -> bool:
+    """False for a change that is no more than noise; where no interval says so, it is taken as it
+    is."""
+    return change is None or change.excludes_zero is not False
+
+
+def best(quantity: Quantity, group: Sequence[Run]) -> set[str]:
+    """Folders of the run with the best value and of those that it is not `ahead` of; none where
+    these are all."""
+    values = {run.folder: value for run in group if (value := quantity.read(run)) is not None}
+    known = [run for run in group if run.folder in values]
+    if quantity.better is None or not known:
+        return set()
+    pick = max if quantity.better == "higher" else min
+    top = pick(known, key=lambda run: values[run.folder])
+    found = {run.folder for run in known if not ahead(quantity, top, run)}
+    return found if len(found) < len(known) else set()
+
+
 def difference_said(change: Estimate) -> str:
-    """Such as `+12 % (9 to 15)`, `x3.1 (2.9 to 3.3)`, or that no difference is shown; without an
+    """Such as `+12 % (+9 to +15)`, `x3.1 (2.9 to 3.3)`, or that no difference is shown; without an
     interval where there is none.
 
     >>> difference_said(Estimate(2.1, 5, 1.9, 2.3))
     '\N{MULTIPLICATION SIGN}3.1 (2.9 to 3.3)'
     """
     low, high, value = change.low, change.high, change.value
-    if low is not None and high is not None and not change.excludes_zero and (low or high):
+    if low is not None and high is not None and not shown(change) and (low or high):
         return f"{NO_DIFFERENCE} ({100 * low:+.1f} to {100 * high:+.1f} %)"
     if abs(value) < LEAST:
         return "="

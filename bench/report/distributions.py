@@ -19,6 +19,7 @@ from bench.report.drawing import Picture, blank, legend_below, mark, new_panels,
 from bench.report.groups import labels, times, wrapped
 from bench.report.palette import LIGHT, backend_colour
 from bench.report.results import Run
+from bench.report.sheet import sheet
 
 POINTS = 400
 """Of a curve; a figure shows no more."""
@@ -70,7 +71,8 @@ def ecdf(values: Values) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def _draw(found: Sequence[tuple[Run, Values, Values]]) -> Figure:
-    figure, (first, second) = new_panels(2, 3.3 + 0.2 * (len(found) // 4), sharey=True)
+    height_in = sheet().curves_height_in + 0.2 * (len(found) // 4)
+    figure, (first, second) = new_panels(2, height_in, sharey=True)
     kind = times([run for run, *_ in found])
     _draw_curves(first, found, lambda each: each[1], 1.0)
     first.set_xlabel(f"TTFT, s ({kind}), log scale")

@@ -56,7 +56,7 @@ def render(name: str, caption: str, text: str, draw: Callable[[], Figure]) -> Pi
     with style(LIGHT), mpl.rc_context({"svg.hashsalt": name}):
         figure = draw()
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # it is laid out: once for all forms
+        figure.set_layout_engine(None)  # it is laid out: once for all forms
         drawn = svg(figure)
         printed = pdf(figure) if sheet().for_print else None
         return Picture(name, caption, text, png(figure), drawn, _inline(drawn), printed)
@@ -107,12 +107,12 @@ def new_figure(height_in: float) -> Figure:
     return figure
 
 
-def new_panels(count: int, height_in: float, **shared: bool) -> tuple[Figure, list[Axes]]:
+def new_panels(count: int, height_in: float, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure with panels of one height, as many side by side as the sheet has room for."""
     columns = min(count, sheet().panels)
     rows = ceil(count / columns)
     figure = new_figure(height_in * rows)
-    return figure, list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
+    return figure, list(figure.subplots(rows, columns, squeeze=False, sharey=sharey).flat)
 
 
 def legend_below(

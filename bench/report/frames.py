@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 TIME_COLUMNS = frozenset({
@@ -36,18 +37,14 @@ class PartFiles:
 
         A part whose data turns out to be damaged is left out and noted.
         """
-        frames = []
+        schema = pa.schema([(name, _type(name)) for name in columns])
+        tables = [schema.empty_table()]
         for path in self.paths:
             try:
-                frame = _read_part(path, columns)
+                tables.append(_read_part(path, schema, self.starts_s.get(path, 0.0)))
             except (pa.ArrowException, OSError):
                 _note(notes, f"{self.kind}/{path.name} is damaged and was left out")
-                continue
-            frame[[name for name in columns if name in TIME_COLUMNS]] += self.starts_s.get(path, 0)
-            frames.append(frame)
-        if not frames:
-            return pd.DataFrame({name: _column(name, 0) for name in columns})
-        return pd.concat(frames, ignore_index=True)
+        return pa.concat_tables(tables).to_pandas()
 
 
 def in_a_row(kind: str, parts: Sequence[tuple[PartFiles, float]]) -> PartFiles:
@@ -99,27 +96,31 @@ def _has_footer(path: Path) -> bool:
     return True
 
 
-def _read_part(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+def _read_part(path: Path, schema: pa.Schema, start_s: float) -> pa.Table:
     # One file, not a dataset: a folder named `backend=paged` must not become a column.
     with pq.ParquetFile(path) as file:
-        present = [name for name in columns if name in file.schema_arrow.names]
-        table = file.read(columns=present).to_pandas()
-    rows = file.metadata.num_rows
-    return pd.DataFrame(
-        {name: _typed(table[name]) if name in present else _column(name, rows) for name in columns}
-    )
+        present = [name for name in schema.names if name in file.schema_arrow.names]
+        # Without threads: parts are small, and starting them costs more than reading.
+        table = file.read(columns=present, use_threads=False)
+    columns = []
+    for name in schema.names:
+        values = table[name] if name in present else pa.nulls(table.num_rows)
+        column = _typed(values, _type(name))
+        moves = start_s and name in TIME_COLUMNS
+        columns.append(pc.add(column, start_s) if moves else column)
+    return pa.table(columns, schema=schema)
 
 
-def _typed(values: pd.Series) -> pd.Series:
-    if values.name in TEXT_COLUMNS:
-        return values.astype(object)
-    return pd.to_numeric(values, errors="coerce").astype("float64")
+def _type(name: str) -> pa.DataType:
+    return pa.string() if name in TEXT_COLUMNS else pa.float64()
 
 
-def _column(name: str, rows: int) -> pd.Series:
-    """A column of nothing."""
-    empty = None if name in TEXT_COLUMNS else np.nan
-    return pd.Series([empty] * rows, dtype=object if name in TEXT_COLUMNS else "float64")
+def _typed(values: pa.ChunkedArray | pa.Array, wanted: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """`values` as numbers or text; nothing where they are neither."""
+    try:
+        return values.cast(wanted, safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.nulls(len(values), wanted)
 
 
 def _note(notes: list[str], text: str) -> None:

@@ -9,14 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 from bench.report.palette import backend_order
-from bench.report.quantities import Quantity
 from bench.report.results import NOT_OF_THE_RUN, Run
 
 MEMORY_SIDE = ("backend", "alloc_conf")
 
-
-ALIKE = 0.01
-"""Values closer than this share of the best are marked with it: a model's noise, not a ranking."""
+_BEFORE_A_SETTING = re.compile(r",(?=[^,=]+=)")
 
 
 def by_workload(runs: Iterable[Run]) -> dict[str, list[Run]]:
@@ -71,19 +68,6 @@ def wrapped(name: str, width: int = 16) -> str:
     return "\n".join(line.replace("\u200b ", "").replace("\u200b", "") for line in lines)
 
 
-def best(quantity: Quantity, group: Sequence[Run]) -> set[str]:
-    """Folders of the runs with the group's best value and of those within `ALIKE` of it; none
-    where all are."""
-    if quantity.better is None:
-        return set()
-    values = {run.folder: value for run in group if (value := quantity.read(run)) is not None}
-    if not values:
-        return set()
-    top = (max if quantity.better == "higher" else min)(values.values())
-    alike = {folder for folder, v in values.items() if abs(v - top) <= ALIKE * abs(top)}
-    return alike if len(alike) < len(values) else set()
-
-
 def common(values: Iterable[str]) -> str:
     """What a label is among several runs: each value once, unknown ones only if all are."""
     known = sorted({value for value in values if value != "unknown"})
@@ -95,15 +79,40 @@ def times(runs: Iterable[Run]) -> str:
     return " and ".join(sorted({run.time for run in runs if run.time != "unknown"})) or "unknown"
 
 
-def _parts(name: str) -> list[str]:
-    return name.split(",")
+def name_parts(name: str) -> list[str]:
+    """The settings that a run's name is made of; a value may have commas of its own.
+
+    >>> name_parts("backend=paged,alloc_conf='a:1,b:2'")
+    ['backend=paged', "alloc_conf='a:1,b:2'"]
+    """
+    return _BEFORE_A_SETTING.split(name)
+
+
+def places(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """A name for each group of comparable runs: its workload and whatever else sets it apart, and
+    its kind of time."""
+    facts = [_facts(group[0]) for group in groups]
+    common = set.intersection(*map(set, facts)) if len(facts) > 1 else set()
+    names = []
+    for group, own in zip(groups, facts, strict=True):
+        apart = [fact for fact in own if fact not in common] if common else []
+        named = dict.fromkeys([group[0].workload, *apart])
+        names.append(", ".join([*named, f"{times(group)} time"]))
+    return names
+
+
+def _facts(run: Run) -> list[str]:
+    parts = [part for part in name_parts(run.name) if "=" in part]
+    known = (*MEMORY_SIDE, "workload=", "model=", "gpu=")
+    settings = [part.removeprefix("workload.") for part in parts if not part.startswith(known)]
+    return [run.workload, run.model, run.gpu, run.device, *settings]
 
 
 def _own_parts(run: Run, runs: Sequence[Run]) -> list[str]:
     """The settings in a run's name that not every run of its backend has."""
-    siblings = [set(_parts(other.name)) for other in runs if other.backend == run.backend]
+    siblings = [set(name_parts(other.name)) for other in runs if other.backend == run.backend]
     shared = set.intersection(*siblings)
-    own = [part for part in _parts(run.name) if "=" in part and part not in shared]
+    own = [part for part in name_parts(run.name) if "=" in part and part not in shared]
     own = [part for part in own if not part.startswith("backend=")]
     return [part.removeprefix("backend.").removeprefix("workload.") for part in own]
 
@@ -112,7 +121,7 @@ def conditions(run: Run, *, apart_from: Sequence[str] = ()) -> str:
     """Everything but the memory side, as text to compare; `apart_from` are settings that do not
     count either, such as workload.rate_rps."""
     unlike = ("seed", *MEMORY_SIDE, *apart_from)
-    parts = [part for part in _parts(run.name) if "=" in part]
+    parts = [part for part in name_parts(run.name) if "=" in part]
     other = sorted(part for part in parts if not part.startswith(unlike))
     config = {k: v for k, v in run.config.items() if k not in (*unlike, *NOT_OF_THE_RUN)}
     for setting in apart_from:

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from bench.errors import SettingError
 from bench.report import sections, verdicts
 from bench.report.bars import throughput_picture, waste_picture
 from bench.report.comparison import comparison_table
@@ -27,6 +28,11 @@ from bench.report.repeats import gathered
 from bench.report.results import Run, load_runs
 from bench.report.sensitivity import Ranking, rankings, split
 from bench.report.timelines import timeline_pictures
+
+
+FIGURES = ("waste", "latency", "throughput", "fragmentation_over_time", "waste_over_time",
+           "memory_map", "rates")  # fmt: skip
+"""What the names of figures begin with, before a dash and the workload."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +62,37 @@ def write_report(directory: Path, slo: Slo | None = None) -> tuple[Path, Finding
     """Writes `report.html`, `comparison.csv` and `figures/` into `directory`, each file whole or
     not at all; returns the page's path and its first sentence.
 
-    Raises SettingError where `directory` holds no run.
+    Raises SettingError where `directory` holds no run, or cannot be written to.
     """
     shown = contents(directory, slo or Slo())
     drawn = pictures(shown)
-    (directory / "figures").mkdir(exist_ok=True)
-    for picture in (each for group in drawn.values() for each in group):
-        replace_file(directory / "figures" / f"{picture.name}.png", picture.png)
-        replace_file(directory / "figures" / f"{picture.name}.svg", picture.svg.encode())
+    content = _page(shown, drawn).encode("utf-8", errors="replace")
     table = comparison_table(shown.rows).to_csv(index=False, lineterminator="\n")
-    replace_file(directory / "comparison.csv", table.encode())
     page = directory / "report.html"
-    replace_file(page, _page(shown, drawn).encode("utf-8", errors="replace"))
+    try:
+        _write_figures(directory / "figures", [p for group in drawn.values() for p in group])
+        replace_file(directory / "comparison.csv", table.encode())
+        replace_file(page, content)
+    except OSError as error:
+        raise SettingError(
+            f"report: {error.filename2 or error.filename} cannot be written: {error.strerror}; "
+            "make room for it, or report on a copy of the folder."
+        ) from error
     return page, shown.finding
+
+
+def _write_figures(folder: Path, drawn: Sequence[Picture]) -> None:
+    """Figures as files, and none of an earlier report's; whatever else is there stays."""
+    folder.mkdir(exist_ok=True)
+    for picture in drawn:
+        replace_file(folder / f"{picture.name}.png", picture.png)
+        replace_file(folder / f"{picture.name}.svg", picture.svg.encode())
+    names = {picture.name for picture in drawn}
+    for path in folder.glob("*-*.???"):
+        ours = path.suffix in (".png", ".svg") and path.name.partition("-")[0] in FIGURES
+        exported = path.with_suffix(".pdf").exists()
+        if ours and path.stem not in names and not exported:
+            path.unlink()
 
 
 Pictures = Mapping[tuple[str, str], Sequence[Picture]]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from bench.report.groups import conditions
+from bench.report.groups import conditions, labels
+from bench.report.repeats import name_without
 from bench.report.results import Run, mean_of
 
 RATE_SETTINGS = ("workload.rate_rps", "workload.time_scale")
@@ -29,12 +30,14 @@ class Slo:
     tpot_s: float = 0.2
     attained: float = 0.9
 
+    def limits_said(self) -> str:
+        """What a request is promised, in words."""
+        tpot_ms = 1000 * self.tpot_s
+        return f"first token within {self.ttft_s:g} s and {tpot_ms:g} ms a token after it"
+
     def said(self) -> str:
-        """In words."""
-        return (
-            f"first token within {self.ttft_s:g} s and {1000 * self.tpot_s:g} ms a token after it, "
-            f"for {100 * self.attained:g} % of the requests sent"
-        )
+        """All of it in words."""
+        return f"{self.limits_said()}, for {100 * self.attained:g} % of the requests sent"
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """One backend over the rates, from the lowest."""
+    """One backend, with settings of its own where others share it, over the rates from the lowest;
+    `left_out` are its runs that did not complete."""
 
+    label: str
     points: tuple[Point, ...]
     slo: Slo
+    left_out: tuple[Run, ...] = ()
 
     @property
     def run(self) -> Run:
@@ -96,19 +102,31 @@ class Sweep:
 def sweeps(runs: Sequence[Run], slo: Slo) -> list[Sweep]:
     """The sweeps among completed runs: where one backend at least has two rates."""
     groups: dict[str, dict[str, list[Run]]] = {}
-    for run in (run for run in runs if run.completed):
+    for run in runs:
         lines = groups.setdefault(conditions(run, apart_from=RATE_SETTINGS), {})
         lines.setdefault(_memory_side(run), []).append(run)
-    return [
-        Sweep(tuple(line for each in lines.values() if (line := _line(each, slo)) is not None))
+    found = [
+        Sweep(tuple(_lines(list(lines.values()), slo)))
         for lines in groups.values()
         if any(len(each) > 1 for each in lines.values())
     ]
+    return [sweep for sweep in found if any(len(line.points) > 1 for line in sweep.lines)]
 
 
-def _line(runs: Sequence[Run], slo: Slo) -> Line | None:
-    points = [point for run in runs if (point := _point(run, slo)) is not None]
-    return Line(tuple(sorted(points, key=lambda point: point.offered)), slo) if points else None
+def _lines(groups: Sequence[Sequence[Run]], slo: Slo) -> Iterator[Line]:
+    """A line for each backend of which one run at least can be used."""
+    named = [_without_rate(group[0]) for group in groups]
+    for label, group in zip(labels(named), groups, strict=True):
+        points = [point for run in group if run.completed and (point := _point(run, slo))]
+        points.sort(key=lambda point: point.offered)
+        if points:
+            left_out = tuple(run for run in group if not run.completed)
+            yield Line(label, tuple(points), slo, left_out)
+
+
+def _without_rate(run: Run) -> Run:
+    name = name_without(run.name, *RATE_SETTINGS)
+    return replace(run, summary={**run.summary, "name": name})
 
 
 def _memory_side(run: Run) -> str:

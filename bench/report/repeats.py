@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.report.frames import in_a_row
+from bench.report.groups import name_parts
 from bench.report.results import NOT_OF_THE_RUN, Run
 
 VERSIONS = ("fragbench", "commit", "torch")
@@ -38,8 +39,17 @@ def identity(run: Run, *apart_from: str) -> str:
 
 
 def name_without(name: str, *settings: str) -> str:
-    """A run's name without the parts that give some settings."""
-    return ",".join(part for part in name.split(",") if not part.startswith(settings))
+    """A run's name without the parts that give some settings, or what is below them.
+
+    >>> name_without("backend=paged,+cost_factors.cuda_free_us=0.7,seed=1", "seed", "cost_factors")
+    'backend=paged'
+    """
+    return ",".join(part for part in name_parts(name) if not _gives(part, settings))
+
+
+def _gives(part: str, settings: Sequence[str]) -> bool:
+    setting = part.partition("=")[0].lstrip("+")
+    return "=" in part and any(f"{setting}.".startswith(f"{each}.") for each in settings)
 
 
 def _rows(group: Sequence[Run]) -> Sequence[Run]:

@@ -171,6 +171,8 @@ class Run:
         return self._text(key) or _configured_name(self.config, key) or "unknown"
 
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The safe one, in C where PyYAML has it: ten times as fast."""
 _DIGITS = re.compile(r"\d+")
 
 
@@ -307,7 +309,7 @@ def _read_config(path: Path, notes: list[str]) -> tuple[str, Mapping[str, Any]]:
     """`config.yaml` as written and as parsed."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-        value = yaml.safe_load(text)
+        value = yaml.load(text, Loader=_LOADER)
     except FileNotFoundError:
         notes.append(f"{path.name} is missing")
         return "", {}

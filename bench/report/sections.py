@@ -43,7 +43,8 @@ INCIDENT_FIELDS = (
 )  # fmt: skip
 BEST_MARK = (
     '<p class="notes">\N{BLACK RIGHT-POINTING SMALL TRIANGLE} best among the completed runs that '
-    "differ only in the backend's and the allocator's settings.</p>"
+    "differ only in the backend's and the allocator's settings, and whatever it is not ahead of by "
+    "more than 1 % and noise.</p>"
 )
 
 TIME_MEANING = {
@@ -142,6 +143,11 @@ def of_workload(workload: str, html: str) -> str:
     return f'<div data-workload="{escape(workload)}">{html}</div>'
 
 
+def of_run(run: Run) -> str:
+    """Attributes of a part of the page that is of one run."""
+    return f' data-workload="{escape(run.workload)}" data-backend="{escape(run.backend)}"'
+
+
 def picture_html(picture: Picture) -> str:
     """A figure as part of the page, in the page's colours."""
     drawn = picture.inline.replace(
@@ -163,7 +169,9 @@ def requests_html(runs: Sequence[Run]) -> str:
         header = f'<th scope="col">run</th>{heads}<th scope="col">accounted for</th>'
         parts.append(of_workload(workload, table(f"workload {workload}", header, rows)))
     causes = "".join(_request_causes(run) for run in runs)
-    return "".join(parts) + (f"<ul>{causes}</ul>" if causes else "") + formulas(columns)
+    repeats = '<p class="notes">Repeats are counted together.</p>'
+    note = repeats if any(run.repeats for run in runs) else ""
+    return "".join(parts) + note + (f"<ul>{causes}</ul>" if causes else "") + formulas(columns)
 
 
 def _request_row(run: Run, label: str) -> str:
@@ -188,7 +196,7 @@ def _balance(counts: Mapping[str, int]) -> str:
 
 def _request_causes(run: Run) -> str:
     said = "; ".join(run.request_causes())
-    return f"<li><b>{escape(run.name)}</b>: {escape(said)}</li>" if said else ""
+    return f"<li{of_run(run)}><b>{escape(run.name)}</b>: {escape(said)}</li>" if said else ""
 
 
 def incidents_html(runs: Sequence[Run]) -> str:
@@ -204,7 +212,7 @@ def incidents_html(runs: Sequence[Run]) -> str:
         first = f"<ol>{shown}</ol>" if shown else ""
         kinds_said = f" ({escape(said)})" if said else ""
         said = f"<b>{escape(run.name)}</b>: {total:,}{kinds_said}{first}"
-        items.append(f'<li data-backend="{escape(run.backend)}">{said}</li>')
+        items.append(f"<li{of_run(run)}>{said}</li>")
     return f'<ul class="incidents">{"".join(items)}</ul>'
 
 
@@ -228,14 +236,17 @@ def _run_details(run: Run) -> str:
     blocks = [_definitions({k: v for k, v in facts.items() if v is not None})]
     if run.notes:
         notes = "".join(f"<li>{escape(note)}</li>" for note in run.notes)
-        blocks.append(f"<h4>Missing or left out</h4><ul>{notes}</ul>")
+        blocks.append(f"<h3>Missing or left out</h3><ul>{notes}</ul>")
     if run.environment:
-        blocks.append(f"<h4>Versions</h4>{_definitions(run.environment)}")
+        blocks.append(f"<h3>Versions</h3>{_definitions(run.environment)}")
     if run.config_text:
-        blocks.append(f"<h4>config.yaml</h4><pre>{escape(run.config_text)}</pre>")
+        blocks.append(f"<h3>config.yaml</h3><pre>{escape(run.config_text)}</pre>")
     if not run.completed and (tail := run.log_tail()):
-        blocks.append(f"<h4>Last lines of run.log</h4><pre>{escape(tail)}</pre>")
-    return f"<details><summary>{escape(run.name)}</summary>{''.join(blocks)}</details>"
+        blocks.append(f"<h3>Last lines of run.log</h3><pre>{escape(tail)}</pre>")
+    return (
+        f'<details class="facts-of-run"{of_run(run)}><summary>{escape(run.name)}</summary>'
+        f"{''.join(blocks)}</details>"
+    )
 
 
 def _memory_facts(run: Run) -> dict[str, str | None]:

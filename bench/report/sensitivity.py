@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.report import quantities as q
-from bench.report.groups import ALIKE, comparable, labels
+from bench.report.differences import ahead
+from bench.report.groups import comparable, labels, places
 from bench.report.quantities import Quantity
 from bench.report.repeats import identity
 from bench.report.results import Run
@@ -21,9 +22,10 @@ Variants = Mapping[str, Mapping[str, Run]]
 @dataclass(frozen=True)
 class Ranking:
     """One quantity's order of the runs of a comparison, the best first, as labels; `even` are those
-    within 1 % of the one before. `overturned` has the pairs (better, worse) that a change reverses
-    or makes even, with those changes."""
+    that the one before is not ahead of. `overturned` has the pairs (better, worse) of which a
+    change does not show the same, with those changes."""
 
+    workload: str
     quantity: Quantity
     order: tuple[str, ...]
     even: frozenset[str]
@@ -50,12 +52,12 @@ def split(runs: Sequence[Run]) -> tuple[list[Run], Variants]:
 
 
 def rankings(base: Sequence[Run], variants: Variants) -> dict[str, list[Ranking]]:
-    """For each comparison, by its workload and setting: the ranking of each quantity."""
+    """For each comparison, by what sets it apart: the ranking of each quantity."""
+    groups = [group for group in comparable(base) if len(group) > 1]
     found: dict[str, list[Ranking]] = {}
-    for group in comparable(base):
+    for group, place in zip(groups, places(groups), strict=True):
         changes = sorted({change for run in group for change in variants.get(run.folder, {})})
-        if len(group) > 1 and changes:
-            place = group[0].workload if group[0].workload not in found else group[0].name
+        if changes:
             each = [_ranking(quantity, group, changes, variants) for quantity in RANKED]
             found[place] = [ranking for ranking in each if ranking is not None]
     return found
@@ -77,26 +79,20 @@ def _ranking(
     order = sorted(values, key=values.__getitem__, reverse=quantity.better == "higher")
     overturned: dict[tuple[str, str], list[str]] = {}
     for better, worse in itertools.combinations(order, 2):
-        if _alike(values[better], values[worse]):
+        if not ahead(quantity, named[better], named[worse]):
             continue
         for change in changes:
-            pair = [_changed(quantity, named[each], change, variants) for each in (better, worse)]
-            if not _still(quantity, *pair):
+            one, other = (_changed(named[each], change, variants) for each in (better, worse))
+            if one is None or other is None or not ahead(quantity, one, other):
                 overturned.setdefault((better, worse), []).append(change)
-    even = frozenset(b for a, b in itertools.pairwise(order) if _alike(values[a], values[b]))
-    return Ranking(quantity, tuple(order), even, len(changes), overturned)
+    even = frozenset(
+        b for a, b in itertools.pairwise(order) if not ahead(quantity, named[a], named[b])
+    )
+    return Ranking(group[0].workload, quantity, tuple(order), even, len(changes), overturned)
 
 
-def _changed(quantity: Quantity, run: Run, change: str, variants: Variants) -> float | None:
-    """The run's value under a change; its own where the constant does not matter to it."""
-    return quantity.read(variants.get(run.folder, {}).get(change, run))
-
-
-def _still(quantity: Quantity, better: float | None, worse: float | None) -> bool:
-    if better is None or worse is None or _alike(better, worse):
-        return False
-    return better > worse if quantity.better == "higher" else better < worse
-
-
-def _alike(one: float, other: float) -> bool:
-    return abs(one - other) <= ALIKE * max(abs(one), abs(other))
+def _changed(run: Run, change: str, variants: Variants) -> Run | None:
+    """The run under a change, itself where the constant does not matter to it; None where that run
+    did not complete, or not with the same seeds."""
+    changed = variants.get(run.folder, {}).get(change, run)
+    return changed if changed.completed and changed.seeds == run.seeds else None

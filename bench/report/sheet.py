@@ -30,6 +30,11 @@ class Sheet:
         return max(LEAST_POINTS, self.points - 1)
 
     @property
+    def curves_height_in(self) -> float:
+        """Of a panel with curves."""
+        return min(3.3, 0.75 * self.width_in)
+
+    @property
     def line_characters(self) -> int:
         """How many letters fit into the width."""
         return int(self.width_in * CHARACTERS_AN_INCH * 9 / self.points)

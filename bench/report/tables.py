@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from bench.report.differences import NO_DIFFERENCE, baselines, difference, difference_said
-from bench.report.groups import best, comparable, labels
+from bench.report.differences import NO_DIFFERENCE, baselines, best, difference, difference_said
+from bench.report.groups import comparable, labels
 from bench.report.palette import backend_colour
 from bench.report.quantities import Quantity
 from bench.report.results import Run

@@ -52,22 +52,27 @@ def rates_html(found: Sequence[Sweep], figure: Callable[[str], str]) -> str:
 
 def _rates_table(sweep: Sweep) -> str:
     heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in ("backend", *RATE_COLUMNS))
-    names = labels([line.run for line in sweep.lines])
     rows = [
-        row(line.run, run_name(line.run, line.run.backend if names.count(name) == 1 else name),
-            _rate_cells(line))
-        for line, name in zip(sweep.lines, names, strict=True)
-    ]  # fmt: skip
-    return table(f"workload {sweep.workload}", heads, rows)
+        row(line.run, run_name(line.run, line.label), _rate_cells(line)) for line in sweep.lines
+    ]
+    left_out = [run.name for line in sweep.lines for run in line.left_out]
+    note = f'<p class="notes">Not completed, and left out: {escape("; ".join(left_out))}.</p>'
+    return table(f"workload {sweep.workload}", heads, rows) + (note if left_out else "")
 
 
 def _rate_cells(line: Line) -> str:
     best = max(line.points, key=lambda point: point.goodput)
     return (
         f'<td data-value="{line.held or 0:.6g}">{line.knee_said()}</td>'
-        f"<td>{UNDEFINED if line.missed is None else f'{line.missed:.3g}'}</td>"
-        f'<td data-value="{best.goodput:.6g}">{best.goodput:.3g}</td>'
-        f'<td data-value="{best.offered:.6g}">{best.offered:.3g}</td>'
+        f"{_rate(line.missed)}{_rate(best.goodput)}{_rate(best.offered)}"
+    )
+
+
+def _rate(value: float | None) -> str:
+    return (
+        f'<td data-value="{value:.6g}">{value:.3g}</td>'
+        if value is not None
+        else f"<td>{UNDEFINED}</td>"
     )
 
 
@@ -78,12 +83,12 @@ def rankings_html(found: Mapping[str, Sequence[Ranking]]) -> str:
     parts = []
     for place, each in found.items():
         items = "".join(f"<li>{_ranking(ranking)}</li>" for ranking in each)
-        parts.append(f'<h3>{escape(place)}</h3><ul class="rankings">{items}</ul>')
+        whole = f'<h3>{escape(place)}</h3><ul class="rankings">{items}</ul>'
+        parts.append(of_workload(each[0].workload, whole) if each else "")
     return (
         '<section id="rankings"><h2>Do the rankings hold?</h2>'
-        '<p class="notes">Each constant of the cost model, 30 % lower and 30 % higher, '
-        "one at a time; "
-        "runs within 1 % count as even."
+        '<p class="notes">Constants of the cost model, changed one at a time (an efficiency stays '
+        "at 100 % at most); runs within 1 %, or that repeats do not tell apart, count as even."
         f"</p>{''.join(parts)}</section>"
     )
 
@@ -93,7 +98,7 @@ def _ranking(ranking: Ranking) -> str:
     if not ranking.overturned:
         return f"{head}. Holds under all {ranking.changes} changes."
     said = "; ".join(
-        f"{better} over {worse} is not settled: not so with {', '.join(changes[:4])}"
+        f"{better} over {worse} is not settled: not shown with {', '.join(changes[:4])}"
         + (f" and {len(changes) - 4} more" if len(changes) > 4 else "")
         for (better, worse), changes in ranking.overturned.items()
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
@@ -29,6 +30,13 @@ class CellLauncher(Launcher):
         return [_taken(overrides) for overrides in job_overrides]
 
 
+class CellSweeper(BasicSweeper):
+    """Hydra's own, which composes every cell only to see whether it can be: the launcher will."""
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """Left to the launcher, whose errors are the same."""
+
+
 def _taken(overrides: Sequence[str]) -> JobReturn:
     result = JobReturn(overrides=list(overrides), status=JobStatus.COMPLETED)
     result.return_value = None
@@ -39,4 +47,9 @@ ConfigStore.instance().store(
     group="hydra/launcher",
     name="fragbench",
     node={"_target_": f"{CellLauncher.__module__}.{CellLauncher.__name__}"},
+)
+ConfigStore.instance().store(
+    group="hydra/sweeper",
+    name="fragbench",
+    node=BasicSweeperConf(_target_=f"{CellSweeper.__module__}.{CellSweeper.__name__}"),
 )

@@ -144,7 +144,10 @@ def test_a_sweep_of_rates_says_what_each_backend_holds(write_run: WriteRun, tmp_
     said = contents(tmp_path, Slo()).finding
     assert said is not None
     assert said.headline.startswith("mixed, modelled time: highest rate served with first token")
-    assert said.headline.endswith("paged 4 and more requests/s; contiguous 1.")
+    assert said.headline.endswith(
+        "paged 4 and more requests/s; contiguous 1; at 4 requests/s 75 % of the KV budget of "
+        "contiguous held no live token while memory-bound."
+    )
     (strict,) = sweeps(load_runs(tmp_path), Slo(attained=1.0))
     assert strict.lines[0].knee_said() == "below 1"
 

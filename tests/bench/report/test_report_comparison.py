@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from bench.report.comparison import comparison_table, print_comparison
-from bench.report.groups import best, comparable, labels, wrapped
+from bench.report.differences import best
+from bench.report.groups import comparable, labels, wrapped
 from bench.report.quantities import ALL, REQUESTS_PER_S, TTFT, format_number
 from bench.report.results import load_runs
 

@@ -1,0 +1,1 @@
+"""Results in the formats that others read: `fragbench export`."""

@@ -58,7 +58,8 @@ class Change:
 
     @property
     def verdict(self) -> Verdict:
-        """`same` below 0.05 %, `not known` where one is undefined. Without repeats a change is taken as it is."""
+        """`same` below 0.05 %, `not known` where one is undefined. Without repeats a change is
+        taken as it is."""
         if self.before == self.after:  # both undefined, also
             return "same"
         if self.worsening is None:

@@ -82,19 +82,22 @@ def difference_said(change: Estimate) -> str:
         return f"{NO_DIFFERENCE} ({100 * low:+.1f} to {100 * high:+.1f} %)"
     if abs(value) < LEAST:
         return "="
-    said, between = _forms(value)
+    said, between = _forms(change)
     if low is None or high is None:
         return said(value)
     return f"{said(value)} ({between(low)} to {between(high)})"
 
 
-def _forms(value: float) -> tuple[Callable[[float], str], Callable[[float], str]]:
+def _forms(change: Estimate) -> tuple[Callable[[float], str], Callable[[float], str]]:
     """How a change is said, and how the ends of its interval are."""
+    value = change.value
     if value >= MANY_TIMES - 1:
         return (lambda v: f"\N{MULTIPLICATION SIGN}{1 + v:,.1f}"), (lambda v: f"{1 + v:,.1f}")
-    if value <= -0.9:
+    if -1 < value <= -0.9:
         return (lambda v: f"\N{DIVISION SIGN}{_times_less(v)}"), _times_less
-    digits = 0 if abs(value) >= 0.1 else 1
+    ends = (change.low, change.high)
+    near_zero = any(end is not None and abs(end) < 0.005 for end in ends)
+    digits = 1 if abs(value) < 0.1 or near_zero else 0
     return (lambda v: f"{100 * v:+.{digits}f} %"), (lambda v: f"{100 * v:+.{digits}f}")
 
 

@@ -44,7 +44,8 @@ class PartFiles:
                 tables.append(_read_part(path, schema, self.starts_s.get(path, 0.0)))
             except (pa.ArrowException, OSError):
                 _note(notes, f"{self.kind}/{path.name} is damaged and was left out")
-        return pa.concat_tables(tables).to_pandas()
+        frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
+        return frame
 
 
 def in_a_row(kind: str, parts: Sequence[tuple[PartFiles, float]]) -> PartFiles:

@@ -29,7 +29,6 @@ from bench.report.results import Run, load_runs
 from bench.report.sensitivity import Ranking, rankings, split
 from bench.report.timelines import timeline_pictures
 
-
 FIGURES = ("waste", "latency", "throughput", "fragmentation_over_time", "waste_over_time",
            "memory_map", "rates")  # fmt: skip
 """What the names of figures begin with, before a dash and the workload."""
@@ -65,14 +64,14 @@ def write_report(directory: Path, slo: Slo | None = None) -> tuple[Path, Finding
     Raises SettingError where `directory` holds no run, or cannot be written to.
     """
     shown = contents(directory, slo or Slo())
-    drawn = pictures(shown)
-    content = _page(shown, drawn).encode("utf-8", errors="replace")
-    table = comparison_table(shown.rows).to_csv(index=False, lineterminator="\n")
     page = directory / "report.html"
+    table = comparison_table(shown.rows).to_csv(index=False, lineterminator="\n")
     try:
-        _write_figures(directory / "figures", [p for group in drawn.values() for p in group])
+        (directory / "figures").mkdir(exist_ok=True)
         replace_file(directory / "comparison.csv", table.encode())
-        replace_file(page, content)
+        drawn = pictures(shown)
+        replace_file(page, _page(shown, drawn).encode("utf-8", errors="replace"))
+        _write_figures(directory / "figures", [p for group in drawn.values() for p in group])
     except OSError as error:
         raise SettingError(
             f"report: {error.filename2 or error.filename} cannot be written: {error.strerror}; "
@@ -83,7 +82,6 @@ def write_report(directory: Path, slo: Slo | None = None) -> tuple[Path, Finding
 
 def _write_figures(folder: Path, drawn: Sequence[Picture]) -> None:
     """Figures as files, and none of an earlier report's; whatever else is there stays."""
-    folder.mkdir(exist_ok=True)
     for picture in drawn:
         replace_file(folder / f"{picture.name}.png", picture.png)
         replace_file(folder / f"{picture.name}.svg", picture.svg.encode())

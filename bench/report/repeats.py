@@ -71,7 +71,6 @@ def _together(group: Sequence[Run]) -> Run:
         summary=summary,
         requests=in_a_row("requests", [(run.requests, 0.0) for run in ordered]),
         inter_token=in_a_row("inter_token", [(run.inter_token, 0.0) for run in ordered]),
-        incidents=tuple(incident for run in ordered for incident in run.incidents),
         notes=[f"seed {run.seeds[0]}: {note}" for run in ordered for note in run.notes],
         repeats=tuple(ordered),
     )

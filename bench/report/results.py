@@ -28,6 +28,7 @@ from bench.report.soaks import SOAK, moved, read_segments
 
 SUMMARY = "summary.json"
 CONFIG = "config.yaml"
+INCIDENTS = "incidents.jsonl"
 OUTCOMES = ("completed", "failed", "cancelled", "rejected", "unfinished")
 NOT_OF_THE_RUN = ("name", "out", "jobs", "dashboard")
 """Settings that change nothing of what a run does."""
@@ -44,7 +45,8 @@ class Run:
     config: Mapping[str, Any]
     config_text: str
     environment: Mapping[str, Any]
-    incidents: tuple[Mapping[str, Any], ...]
+    incident_files: tuple[tuple[Path, float], ...]
+    """Files of incidents, each with when its times begin on the run's clock."""
     requests: PartFiles
     timeline: PartFiles
     unfilled: PartFiles
@@ -130,6 +132,17 @@ class Run:
         if isinstance(found, bool) or not isinstance(found, int | float):
             return None
         return float(found) if math.isfinite(found) else None
+
+    @cached_property
+    def incidents(self) -> tuple[Mapping[str, Any], ...]:
+        """Every line of its incidents, read when asked for: hours of them are large."""
+        if self.repeats:
+            return tuple(incident for run in self.repeats for incident in run.incidents)
+        return tuple(
+            moved(incident, start_s)
+            for path, start_s in self.incident_files
+            for incident in _read_lines(path, self.notes)
+        )
 
     @cached_property
     def request_counts(self) -> Mapping[str, int]:
@@ -245,13 +258,11 @@ def _load_run(path: Path, root: Path) -> Run:
         config=config,
         config_text=config_text,
         environment=_read_json(path / "environment.json", notes),
-        incidents=_read_lines(path / "incidents.jsonl", notes),
+        incident_files=((path / INCIDENTS, 0.0),),
         requests=find_parts(path, "requests", notes),
         timeline=find_parts(path, "timeline", notes),
         unfilled=find_parts(path, "unfilled", notes),
-        inter_token=find_parts(
-            path, "inter_token", []
-        ),  # there is none of a run that was cut short
+        inter_token=find_parts(path, "inter_token", []),  # a run that was cut short has none
         notes=notes,
     )
 
@@ -273,11 +284,7 @@ def _load_soak(path: Path, root: Path) -> Run:
         config=config,
         config_text=config_text,
         environment=_read_json(first / "environment.json", notes),
-        incidents=tuple(
-            moved(incident, segment.start_s)
-            for segment in segments
-            for incident in _read_lines(segment.path / "incidents.jsonl", notes)
-        ),
+        incident_files=tuple((segment.path / INCIDENTS, segment.start_s) for segment in segments),
         notes=notes,
         restarts_s=tuple(segment.start_s for segment in segments[1:]),
         requests=parts("requests"),

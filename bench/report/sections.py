@@ -111,7 +111,7 @@ def filters_html(runs: Sequence[Run]) -> str:
         return ""
     return (
         '<form id="filters" hidden aria-label="What is shown">'
-        f'{sets}<button type="reset">all</button></form>'
+        f'{sets}<button type="reset">show all</button></form>'
     )
 
 

@@ -22,14 +22,15 @@ Variants = Mapping[str, Mapping[str, Run]]
 @dataclass(frozen=True)
 class Ranking:
     """One quantity's order of the runs of a comparison, the best first, as labels; `even` are those
-    that the one before is not ahead of. `overturned` has the pairs (better, worse) of which a
-    change does not show the same, with those changes."""
+    that the one before is not ahead of, `pairs` counts those of which one is ahead. `overturned`
+    has the pairs (better, worse) of which a change does not show the same, with those changes."""
 
     workload: str
     quantity: Quantity
     order: tuple[str, ...]
     even: frozenset[str]
     changes: int
+    pairs: int
     overturned: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
 
     def order_said(self) -> str:
@@ -78,17 +79,19 @@ def _ranking(
         return None
     order = sorted(values, key=values.__getitem__, reverse=quantity.better == "higher")
     overturned: dict[tuple[str, str], list[str]] = {}
-    for better, worse in itertools.combinations(order, 2):
-        if not ahead(quantity, named[better], named[worse]):
-            continue
+    pairs = [
+        (better, worse)
+        for better, worse in itertools.combinations(order, 2)
+        if ahead(quantity, named[better], named[worse])
+    ]
+    for better, worse in pairs:
         for change in changes:
             one, other = (_changed(named[each], change, variants) for each in (better, worse))
             if one is None or other is None or not ahead(quantity, one, other):
                 overturned.setdefault((better, worse), []).append(change)
-    even = frozenset(
-        b for a, b in itertools.pairwise(order) if not ahead(quantity, named[a], named[b])
-    )
-    return Ranking(group[0].workload, quantity, tuple(order), even, len(changes), overturned)
+    even = frozenset(b for a, b in itertools.pairwise(order) if (a, b) not in pairs)
+    workload = group[0].workload
+    return Ranking(workload, quantity, tuple(order), even, len(changes), len(pairs), overturned)
 
 
 def _changed(run: Run, change: str, variants: Variants) -> Run | None:

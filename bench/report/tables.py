@@ -63,8 +63,10 @@ def _compared_with(runs: Sequence[Run], bases: Mapping[str, Run]) -> str:
     """What the small differences are from, and what they rest on."""
     if not bases:
         return ""
-    names = dict(zip((run.folder for run in runs), labels(runs), strict=True))
-    first = ", ".join(dict.fromkeys(names[base.folder] for base in bases.values()))
+    found = {base.folder: base.backend for base in bases.values()}
+    first = " or ".join(dict.fromkeys(found.values()))
+    if len(found) > 1:
+        first += " with the same settings otherwise"
     count = min(len(run.each) for run in runs)
     rest = (
         f"95 % intervals over {count} repeats, paired by seed; {NO_DIFFERENCE}: no difference shown"

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from bench.report.groups import by_workload, labels
+from bench.report.quantities import format_number
 from bench.report.rates import Line, Sweep
 from bench.report.results import Run
 from bench.report.sections import of_workload
@@ -69,11 +70,9 @@ def _rate_cells(line: Line) -> str:
 
 
 def _rate(value: float | None) -> str:
-    return (
-        f'<td data-value="{value:.6g}">{value:.3g}</td>'
-        if value is not None
-        else f"<td>{UNDEFINED}</td>"
-    )
+    if value is None:
+        return f"<td>{UNDEFINED}</td>"
+    return f'<td data-value="{value:.6g}">{format_number(value)}</td>'
 
 
 def rankings_html(found: Mapping[str, Sequence[Ranking]]) -> str:
@@ -95,6 +94,8 @@ def rankings_html(found: Mapping[str, Sequence[Ranking]]) -> str:
 
 def _ranking(ranking: Ranking) -> str:
     head = f"<b>{escape(ranking.quantity.heading)}</b>: {escape(ranking.order_said())}"
+    if not ranking.pairs:
+        return f"{head}. None is ahead of another."
     if not ranking.overturned:
         return f"{head}. Holds under all {ranking.changes} changes."
     said = "; ".join(

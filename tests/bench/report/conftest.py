@@ -145,7 +145,7 @@ def write_run(tmp_path: Path) -> WriteRun:
     return run_writer(tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report, made once, of two workloads: of the four runs one failed, one was killed and one
     never was memory-bound."""

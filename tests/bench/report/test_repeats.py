@@ -15,10 +15,12 @@ from bench.errors import SettingError
 from bench.report import quantities as q
 from bench.report.changes import compare
 from bench.report.compare_command import main
-from bench.report.page import contents, write_report
+from bench.report.differences import best
+from bench.report.page import contents
 from bench.report.rates import Slo, sweeps
 from bench.report.repeats import gathered
 from bench.report.results import load_runs
+from bench.report.sections import OVERVIEW, each_workload, setting_html
 from bench.report.sensitivity import rankings, split
 
 WriteRun = Callable[..., Path]
@@ -83,11 +85,46 @@ def test_the_same_seed_twice_is_no_repeat(write_run: WriteRun, tmp_path: Path) -
 def test_the_page_says_what_the_differences_are_from(write_run: WriteRun, tmp_path: Path) -> None:
     repeat(write_run, "contiguous", [1.0, 1.1, 0.9, 1.0, 1.05])
     repeat(write_run, "paged", [3.0, 3.3, 2.7, 3.0, 3.15])
-    page, _ = write_report(tmp_path)
-    text = page.read_text(encoding="utf-8")
+    rows = contents(tmp_path, Slo()).rows
+    text = setting_html(rows) + each_workload(rows, OVERVIEW)
     assert "Differences are from contiguous; 95 % intervals over 5 repeats" in text
     assert "<small>\N{MULTIPLICATION SIGN}3.0 (3.0 to 3.0)</small>" in text
     assert "10 runs of 2 settings" in text
+
+
+def test_what_repeats_do_not_show_is_not_claimed(write_run: WriteRun, tmp_path: Path) -> None:
+    """Of five seeds paged is twice faster and twice slower, and once much faster."""
+    repeat(write_run, "contiguous", [1.0, 1.0, 1.0, 1.0, 1.0])
+    repeat(write_run, "paged", [0.8, 1.2, 0.8, 1.2, 1.5])
+    shown = contents(tmp_path, Slo())
+    assert shown.finding is not None
+    assert shown.finding.headline.startswith(
+        "No difference in requests/s is shown between paged and contiguous, the most and the "
+        "fewest of 2 runs: 1.10 times (0."
+    )
+    assert best(q.REQUESTS_PER_S, shown.rows) == set()
+
+
+def test_a_headline_has_the_interval(write_run: WriteRun, tmp_path: Path) -> None:
+    repeat(write_run, "contiguous", [1.0, 1.0, 1.0, 1.0, 1.0])
+    repeat(write_run, "paged", [1.9, 2.1, 2.0, 1.9, 2.1])
+    shown = contents(tmp_path, Slo())
+    assert shown.finding is not None
+    assert "paged completed 2.0 times (1.9 to 2.1) the requests/s" in shown.finding.headline
+    assert best(q.REQUESTS_PER_S, shown.rows) == {"paged"}
+
+
+def test_a_variant_that_did_not_complete_shows_nothing(write_run: WriteRun, tmp_path: Path) -> None:
+    for backend, rate in (("contiguous", 1.0), ("paged", 2.0)):
+        for change in ({}, {"cuda_free_us": 0.7}):
+            broken = bool(change) and backend == "paged"
+            parts = [f"backend={backend}", *(f"cost_factors.{k}={v}" for k, v in change.items())]
+            folder = write_run(",".join(parts), backend, requests_per_s=rate, name=",".join(parts),
+                               status="failed" if broken else "completed")  # fmt: skip
+            configure(folder, cost_factors=change)
+    (found,) = rankings(*split(gathered(load_runs(tmp_path)))).values()
+    by_rate = next(each for each in found if each.quantity is q.REQUESTS_PER_S)
+    assert by_rate.overturned == {("paged", "contiguous"): ["cuda_free_us -30 %"]}
 
 
 def test_rankings_that_a_constant_overturns_are_not_settled(
@@ -111,7 +148,7 @@ def test_rankings_that_a_constant_overturns_are_not_settled(
     assert by_rate.changes == 3
     assert by_rate.overturned == {("paged", "contiguous"): ["cuda_malloc_us +30 %"]}
     ttft = next(each for each in found if each.quantity is q.TTFT["p50"])
-    assert ttft.order_said() == "contiguous = paged"
+    assert (ttft.order_said(), ttft.pairs) == ("contiguous = paged", 0)
     assert not ttft.overturned
 
 
@@ -150,6 +187,29 @@ def test_a_sweep_of_rates_says_what_each_backend_holds(write_run: WriteRun, tmp_
     )
     (strict,) = sweeps(load_runs(tmp_path), Slo(attained=1.0))
     assert strict.lines[0].knee_said() == "below 1"
+
+
+def test_lines_of_one_backend_are_told_apart_and_what_failed_is_said(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
+    for conf in ("a:1,b:2", "c:3"):
+        for rate in (1.0, 2.0):
+            rate_run(write_run, "vmm", rate, 0)
+            name = f"workload.rate_rps={rate:g},alloc_conf='{conf}'"
+            (tmp_path / f"backend=vmm,workload.rate_rps={rate:g}").rename(tmp_path / name)
+            configure(tmp_path / name, alloc_conf=conf)
+            summary = json.loads((tmp_path / name / "summary.json").read_text())
+            failed = {"status": "failed", "cause": "memory"} if (conf, rate) == ("c:3", 2.0) else {}
+            facts = summary | {"name": name} | failed
+            (tmp_path / name / "summary.json").write_text(json.dumps(facts))
+    shown = contents(tmp_path, Slo())
+    (sweep,) = shown.sweeps
+    assert [line.label for line in sweep.lines] == [
+        "vmm, alloc_conf='a:1,b:2'", "vmm, alloc_conf='c:3'"
+    ]  # fmt: skip
+    assert [len(line.points) for line in sweep.lines] == [2, 1]
+    assert shown.finding is not None
+    assert shown.finding.headline.endswith("; left out: 1 that did not complete.")
 
 
 def test_requests_that_were_still_in_time_when_the_run_ended_count_for_neither_side(
@@ -205,6 +265,40 @@ def test_the_exit_code_of_compare_is_for_ci(
     assert table.loc["requests_per_s", "change"] == pytest.approx(-0.2)
     assert table.loc["requests_per_s", "verdict"] == "worse"
     assert table.loc["ttft_p50_s", "verdict"] == "same"
+
+
+def test_a_run_that_no_longer_completes_is_a_regression(
+    write_run: WriteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alone, and as one of several repeats; one that failed before is not held against it."""
+    write_run("a/paged", name="backend=paged")
+    write_run("b/paged", name="backend=paged", status="failed", cause="out of memory")
+    before, after = str(tmp_path / "a"), str(tmp_path / "b")
+    assert main([before, after, "fail_over=5%"]) == 1
+    said = "WORSE: backend=paged completed before, and not after: out of memory"
+    assert said in capsys.readouterr().out
+    write_run("a/vmm", "vmm", name="backend=vmm")
+    write_run("b/vmm", "vmm", name="backend=vmm")
+    assert main([after, before, "fail_over=5%"]) == 0
+    assert "backend=paged: not compared, it did not complete before" in capsys.readouterr().out
+
+
+def test_worse_than_nothing_is_worse(write_run: WriteRun, tmp_path: Path) -> None:
+    """Waste of 0 that becomes 30 % has no share, and is no less a regression; nothing below 0.05 %
+    is a change."""
+    write_run("a/paged", name="backend=paged", held_waste=0.0, requests_per_s=1.0)
+    write_run("b/paged", name="backend=paged", held_waste=0.3, requests_per_s=0.9996)
+    asked = [q.HELD_WASTE, q.REQUESTS_PER_S]
+    found = compare(load_runs(tmp_path / "a"), load_runs(tmp_path / "b"), asked)
+    assert [change.verdict for change in found.changes] == ["worse", "same"]
+    assert [change.quantity for change in found.regressions(10.0)] == [q.HELD_WASTE]
+
+
+def test_other_traffic_is_said(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("a/paged", workload="chat", name="backend=paged")
+    write_run("b/paged", workload="code", name="backend=paged")
+    found = compare(load_runs(tmp_path / "a"), load_runs(tmp_path / "b"), [q.REQUESTS_PER_S])
+    assert next(iter(found.unlike.items())) == ("workload", ("chat", "code"))
 
 
 @pytest.mark.parametrize(

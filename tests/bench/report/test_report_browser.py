@@ -86,7 +86,11 @@ def test_boxes_hide_what_they_name_in_tables_and_figures(page: sync_api.Page) ->
     assert not any(part.is_visible() for part in drawn.all())
     page.get_by_label("chat", exact=True).uncheck()
     assert not page.locator("#comparison [data-workload=chat]").is_visible()
-    page.get_by_role("button", name="all", exact=True).click()
+    assert not page.locator("#deployment [data-workload=chat]").is_visible()
+    page.emulate_media(media="print")
+    assert rows.first.is_visible()  # prints show all
+    page.emulate_media(media="screen")
+    page.get_by_role("button", name="show all").click()
     page.wait_for_function("!document.querySelector('.no-backend, .no-workload')")
     assert rows.first.is_visible()
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from bench.report.comparison import comparison_table, print_comparison
 from bench.report.differences import best
-from bench.report.groups import comparable, labels, wrapped
+from bench.report.groups import comparable, labels, name_parts, wrapped
 from bench.report.quantities import ALL, REQUESTS_PER_S, TTFT, format_number
 from bench.report.results import load_runs
 
@@ -117,6 +117,19 @@ def test_runs_of_different_traffic_or_failed_ones_are_not_compared(
     (other / "config.yaml").write_text("workload: {name: mixed, rate: 9}\nseed: 0\n")
     groups = [[run.folder for run in group] for group in comparable(load_runs(tmp_path))]
     assert sorted(groups) == [["a", "b"], ["c"], ["e"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("paged", ["paged"]),
+        ("backend=paged,seed=1", ["backend=paged", "seed=1"]),
+        ("rate=1,alloc_conf='a:1,b:2',seed=0", ["rate=1", "alloc_conf='a:1,b:2'", "seed=0"]),
+        ("sizes=[1,2],mine, really", ["sizes=[1,2],mine, really"]),
+    ],
+)
+def test_a_values_own_commas_stay_in_it(name: str, parts: list[str]) -> None:
+    assert name_parts(name) == parts
 
 
 def test_the_best_is_marked_only_where_values_differ(write_run: WriteRun, tmp_path: Path) -> None:

@@ -115,15 +115,33 @@ def test_runs_that_did_not_complete_are_listed_with_causes(matrix: Path) -> None
     assert "Times are modelled" in text
 
 
-def test_the_page_is_the_same_every_time(matrix: Path) -> None:
+def test_the_page_is_the_same_every_time_and_figures_of_earlier_reports_go(matrix: Path) -> None:
     first = (matrix / "report.html").read_bytes()
+    names = {path.name for path in (matrix / "figures").iterdir()}
+    strangers = {"mine-chat.svg", "waste-chat-page.svg", "waste-chat-page.pdf"}
+    for name in {"waste-earlier.svg", "waste_over_time-earlier.png"} | strangers:
+        (matrix / "figures" / name).touch()
     page, _ = write_report(matrix)
     assert page == matrix / "report.html"
     assert page.read_bytes() == first
+    assert {path.name for path in (matrix / "figures").iterdir()} == names | strangers
 
 
-def test_one_run_alone_is_reported_without_a_comparison(write_run: WriteRun) -> None:
-    page = Page(write_report(write_run("run"))[0])
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(write_run: WriteRun) -> None:
+    folder = write_run("run")
+    (folder / "figures").touch()
+    with pytest.raises(SettingError, match=r"report: .*figures cannot be written: File exists"):
+        write_report(folder)
+    assert not (folder / "report.html").exists()
+
+
+def test_one_run_alone_is_reported_without_a_comparison(
+    write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_run("run")
+    assert main([str(folder)]) == 0
+    assert capsys.readouterr().out == f"Report: {folder / 'report.html'}\n"
+    page = Page(folder / "report.html")
     assert "nothing is compared" in page.text
     assert "best among" not in page.text
 
@@ -173,14 +191,6 @@ def test_a_colour_means_the_same_backend_everywhere(write_run: WriteRun, tmp_pat
 def test_colours_are_distinct() -> None:
     colours = [*BACKEND_COLOURS.values(), *(use.colour for use in MEMORY_USES)]
     assert len(set(colours)) == len(colours)
-
-
-def test_the_command_says_where_the_report_is(
-    write_run: WriteRun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_run("run")
-    assert main([str(folder)]) == 0
-    assert f"Report: {folder / 'report.html'}" in capsys.readouterr().out
 
 
 def test_the_command_refuses_a_folder_without_runs(tmp_path: Path) -> None:

@@ -104,9 +104,9 @@ def test_broken_texts_are_noted_not_raised(write_run: WriteRun, tmp_path: Path) 
     (folder / "environment.json").write_text("[]")
     (folder / "incidents.jsonl").write_text('{"kind": "refused"}\n{"kind": "ref')
     (run,) = load_runs(tmp_path)
+    assert run.incidents == ({"kind": "refused"},)
     assert len(run.notes) == 4
     assert run.config_text == "a: [1, "
-    assert run.incidents == ({"kind": "refused"},)
 
 
 @pytest.mark.parametrize("value", [None, "1", True, float("nan"), float("inf")])

@@ -71,6 +71,8 @@ def test_the_same_repeats_give_the_same_interval() -> None:
         (Estimate(0.01, 5, -0.01, 0.03), "\N{ALMOST EQUAL TO} (-1.0 to +3.0 %)"),
         (Estimate(1.5, 2), "\N{MULTIPLICATION SIGN}2.5"),
         (Estimate(-0.99, 5, -0.995, -0.98), "\N{DIVISION SIGN}100 (200 to 50)"),
+        (Estimate(-1.0, 1), "-100 %"),
+        (Estimate(0.12, 5, 0.003, 0.24), "+12.0 % (+0.3 to +24.0)"),
         (Estimate(0.00001, 1), "="),
         (Estimate(0.0, 5, 0.0, 0.0), "="),
     ],

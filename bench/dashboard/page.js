@@ -2,7 +2,7 @@
 // Asks for the state once a second and draws it. All text is set as text, never as markup.
 
 const GIB = 2 ** 30;
-const COLOURS = { first: "#0072B2", second: "#E69F00" };
+const COLOURS = { first: "#2E8BC9", second: "#E69F00" };
 const KV = [
   ["token_states_bytes", "#3B7D6E", "token states"], ["unfilled_bytes", "#F0C45C", "unfilled"],
   ["rounding_bytes", "#7E6AA5", "rounding"], ["cached_bytes", "#A5D6C1", "cached"],
@@ -131,7 +131,13 @@ async function showResults(ended) {
   document.getElementById("results").innerHTML = await answer.text(); // escaped by the server
 }
 
+function tell(text) { // to those who hear the page: when something ended, not each second
+  const told = document.getElementById("told");
+  if (told.textContent !== text) told.textContent = text;
+}
+
 function show(state) {
+  tell(`${state.ended} of ${state.total} done`);
   document.getElementById("title").textContent = state.title;
   const running = state.running.map((cell) => shareDone(cell, state)).reduce((a, b) => a + b, 0);
   const share = Math.min(1, (state.ended + running) / state.total);
@@ -146,17 +152,29 @@ function show(state) {
     `${cell.name}: ${cell.status} in ${duration(cell.wall_s)}${cell.cause ? `: ${cell.cause}` : ""}`)));
 }
 
+let unanswered = 0;
+
 async function follow() {
   let state;
   try {
     state = await (await fetch("/state")).json();
+    unanswered = 0;
   } catch {
-    document.getElementById("head").textContent = "The command has ended: what it wrote is in its folder.";
+    unanswered += 1;
+    if (unanswered < 3) setTimeout(follow, 1000); // once may be chance
+    else ended();
     return;
   }
   show(state);
-  await showResults(state.ended);
+  await showResults(state.ended).catch(() => {}); // the next state says whether that was the end
   setTimeout(follow, 1000);
+}
+
+function ended() {
+  const text = "The command has ended: what it wrote is in its folder.";
+  document.getElementById("head").textContent = text;
+  document.getElementById("running").replaceChildren(); // it is not known any more
+  tell(text);
 }
 
 follow();

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 from string import Template
 from types import TracebackType
@@ -22,6 +24,8 @@ from bench.report.results import load_runs
 from bench.report.sensitivity import split
 
 LOOPBACK = "127.0.0.1"
+LINGER_S = 3.0
+"""How long a page that is open may take to see the end; it asks once a second."""
 POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src data:; "
     "style-src 'self' 'unsafe-inline'"
@@ -37,11 +41,12 @@ class LivePage:
 
     def __init__(self, board: Board, folder: Path) -> None:
         self._results = _Results(board, folder)
+        self._asked_s = -inf
         routes: dict[str, tuple[str, Callable[[], str]]] = {
             "/": (HTML, _page),
             "/page.css": (CSS, _style),
             "/page.js": (SCRIPT, partial(_resource, "bench.dashboard", "page.js")),
-            "/state": (JSON, lambda: json.dumps(board.state(), allow_nan=False, default=str)),
+            "/state": (JSON, lambda: self._state(board)),
             "/results": (HTML, self._results.html),
         }
         try:
@@ -68,9 +73,24 @@ class LivePage:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is None:
+            self._let_watchers_see_the_end()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def _state(self, board: Board) -> str:
+        self._asked_s = time.monotonic()
+        return json.dumps(board.state(), allow_nan=False, default=str)
+
+    def _let_watchers_see_the_end(self) -> None:
+        """Gives a page that is open the time to ask for the last results."""
+        end_s = time.monotonic() + LINGER_S
+        while time.monotonic() < min(end_s, self._asked_s + LINGER_S):
+            if self._results.told_all:
+                time.sleep(0.1)  # for the answer's way
+                return
+            time.sleep(0.05)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -115,12 +135,18 @@ class _Results:
         self._lock = threading.Lock()
         self._made_of, self._html = 0, ""
 
+    @property
+    def told_all(self) -> bool:
+        """Whether somebody asked since the last run ended."""
+        return self._made_of == self._board.ended
+
     def html(self) -> str:
         """Of what is on disk; empty before the first run ended."""
         with self._lock:
             ended = self._board.ended
             if ended != self._made_of:
-                self._html, self._made_of = self._tables(), ended
+                self._html = self._tables()
+                self._made_of = ended
             return self._html
 
     def _tables(self) -> str:

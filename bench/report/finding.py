@@ -238,9 +238,12 @@ def _completion_clause(contest: _Contest) -> str:
         sent, completed = counts.get("sent"), counts.get("completed")
         if sent is None or completed is None:
             return ""
-        said.append((f"{completed:,} of {sent:,} requests", entrant.label, completed == sent))
+        cancelled = counts.get("cancelled", 0)
+        left = f" ({cancelled:,} were cancelled)" if cancelled else ""
+        text = f"{completed:,} of {sent:,} requests{left}"
+        said.append((text, entrant.label, completed + cancelled == sent))
     (first, fastest, first_all), (second, slowest, second_all) = said
-    if first_all and second_all:
+    if first_all and second_all and first == second:
         return ""
     if first == second:
         return f"each completed {first}"

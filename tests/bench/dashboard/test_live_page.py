@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ import pytest
 from bench.dashboard.board import CURVES, MOST_POINTS, Board
 from bench.dashboard.server import LivePage
 from bench.device.occupancy import occupancy
+from tests.bench.report.conftest import run_writer
 from tests.virtual_gpu import skip_without_virtual_gpu
 
 
@@ -82,6 +84,24 @@ def test_a_page_elsewhere_that_took_this_machines_address_gets_nothing(url: str,
     assert ask(url, "/state", host) == (421, "")
 
 
+def test_a_page_that_is_open_sees_the_end(board: Board, tmp_path: Path) -> None:
+    """It asks for the last results before the server goes."""
+    run_writer(tmp_path)("a")
+    page = LivePage(board, tmp_path)
+    pool = ThreadPoolExecutor(1)
+    with page:
+        ask(page.url, "/state")
+        board.finished("a", "completed", None)
+
+        def ask_later() -> tuple[int, str]:
+            time.sleep(0.3)
+            return ask(page.url, "/results")
+
+        asked = pool.submit(ask_later)
+    status, html = asked.result()
+    assert (status, "<table" in html) == (200, True)
+
+
 def test_it_listens_on_this_machine_alone(url: str) -> None:
     assert urlsplit(url).hostname == "127.0.0.1"
 
@@ -102,7 +122,7 @@ def test_a_map_has_the_share_of_each_part_that_is_held() -> None:
 def test_a_run_fills_it(tmp_path: Path) -> None:
     """A run of ten hours of modelled time, looked at and stopped."""
     skip_without_virtual_gpu()
-    hours = ("backend=bucketed", "workload=mixed", "workload.duration_s=36000", "dashboard=true")
+    hours = ("backend=bucketed", "workload=mixed", "workload.duration_s=3600", "dashboard=true")
     command = [sys.executable, "-m", "bench", "run", *hours, f"out={tmp_path / 'run'}"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

@@ -22,6 +22,7 @@ from bench.report.facts import (
     release,
     same_again,
 )
+from bench.report.repeats import gathered
 from bench.report.results import Run, load_runs
 
 GIB = 1 << 30
@@ -99,6 +100,16 @@ def test_memory_is_free_some_time_after_clients_left(write_run: WriteRun) -> Non
     )
     # 2 s, 1 s and 0 s; the third held nothing: (350 x 2 + 410 x 1) / 10 tokens.
     assert release(only(folder)) == Release(3, 1.0, 2.0, pytest.approx(111.0))
+
+
+def test_repeats_hold_what_one_of_them_does(write_run: WriteRun, tmp_path: Path) -> None:
+    """350 tokens for 2 of 10 s, in each of two runs: more clients, no more memory at a time."""
+    leave = {"kind": "after_s", "after_s": 3.0, "after_tokens": None}
+    for seed in (0, 1):
+        folder = write_run(f"seed={seed}", simulated_s=10.0, seed=seed, name=f"seed={seed}")
+        write_requests(folder, request("cancelled", 300, 50, leave=leave))
+    (run,) = gathered(load_runs(tmp_path))
+    assert release(run) == Release(2, 2.0, 2.0, pytest.approx(70.0))
 
 
 def test_over_http_the_summary_says_how_long_it_took(write_run: WriteRun) -> None:

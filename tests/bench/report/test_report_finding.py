@@ -70,6 +70,24 @@ def test_requests_that_were_not_completed_are_mentioned(
     assert found.headline.endswith(expected)
 
 
+def test_what_clients_cancelled_alike_is_no_loss(write_run: WriteRun, tmp_path: Path) -> None:
+    requests = {"sent": 100, "completed": 70, "cancelled": 30}
+    write_run("a", "contiguous", requests_per_s=1.0, requests=requests)
+    write_run("b", "paged", requests=requests)
+    found = finding(load_runs(tmp_path))
+    assert found is not None
+    assert "requests;" not in found.headline
+    write_run(
+        "c", "vmm", requests_per_s=3.0, requests=requests | {"completed": 90, "cancelled": 10}
+    )
+    found = finding(load_runs(tmp_path))
+    assert found is not None
+    assert found.headline.endswith(
+        "vmm completed 90 of 100 requests (10 were cancelled), contiguous 70 of 100 requests (30 "
+        "were cancelled)."
+    )
+
+
 def test_the_same_loss_is_said_once(write_run: WriteRun, tmp_path: Path) -> None:
     requests = {"sent": 100, "completed": 98, "rejected": 2}
     write_run("a", "contiguous", requests_per_s=1.0, requests=requests)

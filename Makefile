@@ -1,4 +1,4 @@
-# make demo | test | test-long | wheel | clean
+# make demo | test | test-long | bench | wheel | clean
 TORCH ?= 2.14.1
 PYTHON ?= python3
 VENV ?= .venv
@@ -6,7 +6,7 @@ DEMO ?= results/demo
 BIN := $(VENV)/bin
 BACKENDS := contiguous,contiguous_expandable,bucketed,paged
 
-.PHONY: demo test test-long check wheel clean
+.PHONY: demo test test-long bench check wheel clean
 
 demo: $(VENV)/.installed
 	rm -rf $(DEMO)
@@ -18,6 +18,10 @@ test: check
 
 test-long: check
 	$(BIN)/python -m pytest -n auto
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest tests/benchmarks -o python_files="bench_*.py" \
+		-o python_functions="bench_*" --benchmark-only --benchmark-columns=median,iqr,rounds
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

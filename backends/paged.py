@@ -137,6 +137,8 @@ class Paged(NoPrefixCache):
         self, sequence: int, tokens: int, parents: Sequence[int] | None = None
     ) -> Hold | None:
         held = self._held[sequence]
+        if parents is None and len(held.tables) == 1:
+            return self._lengthen(sequence, held, tokens)
         tables, change = held.tables, None
         if parents is not None:
             change = _Change(tables, parents)
@@ -162,6 +164,19 @@ class Paged(NoPrefixCache):
         self._held[sequence] = _Held(tables, max(tokens, held.tokens))
         slots = len(tables) * count * self.block_tokens
         return Hold(slots, copied * self._block_bytes, copies=min(copied, 1))
+
+    def _lengthen(self, sequence: int, held: _Held, tokens: int) -> Hold | None:
+        """Extends a sequence of one branch."""
+        table = held.tables[0]
+        more = self._blocks(tokens) - len(table)
+        if more > self._pool.num_free_blocks:
+            self._refuse(more)
+            return None
+        if more > 0:
+            table += self._pool.take(more)
+            self._entries += more
+        self._held[sequence] = _Held(held.tables, max(tokens, held.tokens))
+        return Hold(len(table) * self.block_tokens)
 
     def _new_blocks(self, tables: list[list[int]], count: int, partial: int | None) -> int:
         """Blocks to take for `count` in each table, the last written one being `partial`."""

@@ -25,6 +25,7 @@ from bench.device.virtual import allocator_environment, gpu_environment
 from bench.errors import SettingError
 from bench.labels import labels
 from bench.metrics.records import write_json
+from bench.phases import Phases
 from bench.progress import ProgressView
 from bench.report.comparison import print_comparison
 from bench.report.results import load_runs
@@ -109,6 +110,8 @@ def run_cells(cells: list[Cell], console: Console, folder: Path, *, show: bool =
     cell's result; when no cell could use its settings it is raised as SettingError and nothing is
     written.
     """
+    phases = Phases()
+    phases.ended("compose and check")
     matrix = _Matrix(deque(), cells[0].config["jobs"], len(cells))
     board = Board(folder.name, len(cells)) if cells[0].config["dashboard"] else None
     with Interrupts() as interrupts, live_page(board, folder, console):
@@ -123,8 +126,12 @@ def run_cells(cells: list[Cell], console: Console, folder: Path, *, show: bool =
     if interrupts.count:
         left = len(matrix.waiting)
         console.print(f"Stopped: {left} of {matrix.total} cells did not run.", highlight=False)
+    phases.ended("runs")
     if show:
         show_results(folder, console, empty=not matrix.done)
+        phases.ended("table")
+        if matrix.total > 1:
+            console.print(str(phases), highlight=False)
     if interrupts.count:
         return INTERRUPTED
     return 0 if all(cell.status == "completed" for cell in cells) else FAILED

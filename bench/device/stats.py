@@ -6,7 +6,9 @@ For use in the process that runs on the device: it imports PyTorch.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -20,6 +22,9 @@ from bench.errors import SettingError
 # Which of PyTorch's functions have annotations varies from version to version.
 _cuda: Any = torch.cuda
 _bindings: Any = torch._C
+
+
+_RESERVED_AND_ACTIVE = ("reserved_bytes", "active_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +102,36 @@ class AllocatorReader:
     def largest_free_bytes(self) -> int:
         """The largest request, in bytes, that could be served without giving anything back.
 
-        It walks every block, at about 1 us each: call it at samples, not at every step.
+        It walks every block, at about 1 us each: call it at samples, not at every step. It need
+        not where the driver has more than all free blocks together: that is the largest then.
         """
-        segments = self._snapshot(None)["segments"]
-        return largest_free_block(segments, self._free_and_total(0)[0], _find_reservation)
+        driver_free = self._free_and_total(0)[0]
+        if not self.expandable_segments:
+            stats = self._stats(0)
+            reserved, active = (stats[name]["all"]["current"] for name in _RESERVED_AND_ACTIVE)
+            if reserved - active <= driver_free:
+                return driver_free
+        with _uncollected():
+            segments = self._snapshot(None)["segments"]
+        return largest_free_block(segments, driver_free, _find_reservation)
 
     def memory_map(self, parts: int) -> list[int]:
         """How full each of `parts` equal parts of reserved memory is, in per cent. It walks every
         block, as `largest_free_bytes` does."""
         return occupancy(self._snapshot(None)["segments"], parts)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector, which would look for cycles again and again while dicts are
+    made, one a block: a fifth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _find_reservation(address: int) -> tuple[int, int] | None:
@@ -131,6 +157,8 @@ class DriverCalls:
         library = ctypes.CDLL(None)
         self._counters: ctypes.Array[ctypes.c_uint64] | None = None
         self._kinds: list[str] = []
+        self._calls_before = b""
+        self._calls: dict[str, int] = {}
         if hasattr(library, "fragbench_counters"):
             library.fragbench_call_name.restype = ctypes.c_char_p
             while name := library.fragbench_call_name(len(self._kinds)):
@@ -140,13 +168,20 @@ class DriverCalls:
             size = _Counters.CALLS + len(self._kinds)
             address = library.fragbench_counters()
             self._counters = (ctypes.c_uint64 * size).from_address(address)
+            calls_bytes = ctypes.c_char * (8 * len(self._kinds))
+            self._calls_now = calls_bytes.from_address(address + 8 * _Counters.CALLS)
 
     def read(self) -> dict[str, int]:
-        """Calls by kind. Costs 2 us on the virtual GPU, 12 us on a real one."""
+        """Calls by kind; the same dict as before if none was made since. Costs 0.2 us then on the
+        virtual GPU, else 2 us; 12 us on a real one."""
         if self._counters is None:
             stats = _bindings._cuda_memoryStats(0)
             return {"cudaMalloc": stats["num_device_alloc"], "cudaFree": stats["num_device_free"]}
-        return dict(zip(self._kinds, self._counters[_Counters.CALLS :], strict=True))
+        now = self._calls_now.raw
+        if now != self._calls_before:
+            self._calls_before = now
+            self._calls = dict(zip(self._kinds, self._counters[_Counters.CALLS :], strict=True))
+        return self._calls
 
     @property
     def peak_bytes(self) -> int | None:

@@ -146,6 +146,7 @@ class Activations:
         """`ages` says that the allocator counts how long blocks were unused, so that a replay is
         never without effect (garbage_collection_threshold)."""
         self._trace = trace
+        self._steps = [(event, *_sizing(trace, event)) for event in trace.events]
         self._ages = ages
         self._driver_calls = driver_calls
         self._unchanging: set[tuple[int, int]] = set()
@@ -174,9 +175,9 @@ class Activations:
         delete = torch._C._cuda_cudaCachingAllocator_raw_delete
         live: dict[int, int] = {}
         try:
-            for event in self._trace.events:
+            for event, fixed, per_token, per_row in self._steps:
                 if event >= 0:
-                    size = self._trace.allocations[event].size(tokens, rows)
+                    size = fixed + per_token * tokens + per_row * rows
                     live[event] = allocate(size, 0)
                 else:
                     delete(live.pop(~event))
@@ -187,3 +188,9 @@ class Activations:
         finally:
             for pointer in live.values():
                 delete(pointer)
+
+
+def _sizing(trace: ActivationTrace, event: int) -> tuple[int, int, int]:
+    """The coefficients of what an event allocates or frees: looked up once, not in each replay."""
+    allocation = trace.allocations[event if event >= 0 else ~event]
+    return allocation.fixed, allocation.per_token, allocation.per_row

@@ -56,7 +56,8 @@ class Clients:
                 self._leave_after[sequence] = client.leave.after_tokens
         if client.tokens_per_s is not None and self._buffer_tokens is not None and streams:
             self._readers[sequence] = _Reader(client.tokens_per_s)
-        if self._leave_after or self._readers:
+        if sequence in self._leave_after or sequence in self._readers:
+            sequence.followed = True
             self._engine.on_token = self._on_token
 
     def ended(self, sequence: Sequence) -> None:

@@ -17,6 +17,7 @@ from bench.engine.cache_emptying import CacheEmptying
 from bench.engine.executor import Computed, Executor
 from bench.engine.incidents import IncidentLog, Refused
 from bench.engine.kv_memory import KvMemory
+from bench.engine.lockstep import place
 from bench.engine.scheduler import Limits, Plan, Scheduler
 from bench.engine.sequence import Sequence
 from bench.engine.static_scheduler import StaticScheduler
@@ -57,7 +58,8 @@ class LateSteps:
 
 class Engine:
     """Schedules, executes and accounts. All of `on_ends` hear of every request that ended, once;
-    `on_token` of the ids that one got in a step (None where nothing is computed), a branch each."""
+    `on_token` of the ids that one got in a step (None where nothing is computed), a branch each, at
+    least of those that are followed."""
 
     def __init__(
         self,
@@ -94,6 +96,9 @@ class Engine:
         self.token_budget = limits.token_budget
         self.answers_at_once = limits.batching == "static"
         self.late_steps = LateSteps()
+        self._in_lockstep = not (
+            limits.batching == "static" or executor.looks_at_each or self.sources.are_on
+        )
         scheduler = StaticScheduler if limits.batching == "static" else Scheduler
         self._scheduler = scheduler(self.memory, limits, incidents, self._ended)
         incidents.watch(self)
@@ -128,8 +133,8 @@ class Engine:
     @property
     def token_states(self) -> int:
         """Slots that hold a live token, shared ones counted once."""
-        each = sum(sequence.tokens for sequence in self.running)
-        return each - self.memory.usage().shared // self.account.token_bytes
+        shared_bytes = self.memory.usage().shared
+        return self.account.live_tokens - shared_bytes // self.account.token_bytes
 
     def add(self, request: Request, sent_s: float, token_ids: TokenIds | None = None) -> Sequence:
         """Queues a request, or rejects it at once if it can never fit. Its tokens are `token_ids`
@@ -182,7 +187,7 @@ class Engine:
         self._step_began = time.perf_counter()
         preemptions = self.preemptions
         plan = self._scheduler.schedule(now)
-        if not plan.sequences:
+        if not plan.size:
             return None
         work = _work(plan)
         copy_s = self.executor.copy_s(*self.memory.take_copies())
@@ -201,7 +206,7 @@ class Engine:
             start_s=now,
             end_s=now + duration,
             tokens=work.tokens,
-            sequences=len(plan.sequences),
+            sequences=plan.size,
             memory_bound=self._scheduler.memory_bound,
             preempted=self.preemptions - preemptions,
         )
@@ -252,42 +257,48 @@ class Engine:
         self.steps += 1
         self.memory.backend.computed()
         self.gaps.step_ended(end_s)
-        finished = []
+        lockstep = self._scheduler.lockstep
+        self.output_tokens += lockstep.size
+        finished, followed = lockstep.step_ended(number, end_s), lockstep.followed.copy()
         for sequence in plan.sequences:
-            sequence.computed += sequence.chunk
-            sequence.chunk = 0
-            if sequence.computed < sequence.known:
-                continue  # the rest of its prompt comes later
-            ids = next(said) if token_ids is not None else None
-            if sequence.text is not None and ids is not None:
-                sequence.text.append(ids)
-            if sequence.lineage is not None and sequence.generated:
-                parents = sequence.lineage.grow(sequence.known)
-                if parents is not None and sequence.text is not None:
-                    sequence.text.follow(parents)
-            sequence.known += 1
-            sequence.generated += 1
-            self.output_tokens += sequence.width
-            if sequence.last_step != number - 1:
-                self.gaps.run_broken(sequence, number, end_s)
-            sequence.last_step = number
-            sequence.last_token_s = end_s
-            if self.on_token is not None:
-                self.on_token(sequence, ids)
-            if sequence.generated == sequence.request.output_tokens:
-                finished.append(sequence)
+            if sequence.compute_chunk():
+                ids = next(said) if token_ids is not None else None
+                self._give_token(sequence, number, end_s, ids)
+                if sequence.followed:
+                    followed.append(sequence)
+                if not sequence.tokens_left:
+                    finished.append(sequence)
+                elif self._in_lockstep and not (sequence.paused or sequence.lineage):
+                    lockstep.join(sequence)
+                    continue
+            self.account.filled(sequence.id, sequence.tokens)
+        if self._in_lockstep and self.on_token is not None:
+            for sequence in sorted(followed, key=place):
+                self.on_token(sequence, None)
+        finished.sort(key=place)
         self._observe(step)
         self._now = end_s
         for sequence in self._scheduler.finish(finished, end_s):
             self._ended(sequence, Status.COMPLETED, None)
 
-    def _account_for(self, seconds: float, memory_bound: bool) -> None:
-        running = self.running
-        usage = self.memory.usage()
-        self.account.observe(running, seconds, usage, self.token_states, len(running), memory_bound)
+    def _give_token(
+        self, sequence: Sequence, number: int, end_s: float, ids: list[int] | None
+    ) -> None:
+        if sequence.text is not None and ids is not None:
+            sequence.text.append(ids)
+        if sequence.lineage is not None and sequence.generated:
+            parents = sequence.lineage.grow(sequence.known)
+            if parents is not None and sequence.text is not None:
+                sequence.text.follow(parents)
+        self.output_tokens += sequence.width
+        if sequence.last_step != number - 1:
+            self.gaps.run_broken(sequence, number, end_s)
+        sequence.give_token(number, end_s)
+        if self.on_token is not None and not self._in_lockstep:
+            self.on_token(sequence, ids)
 
     def _observe(self, step: Step) -> None:
-        self._account_for(step.end_s - step.start_s, step.memory_bound)
+        self.account.observe(step.end_s - step.start_s, self.memory.usage(), step.memory_bound)
         if self.on_step is not None:
             self.on_step(step)
 
@@ -302,7 +313,8 @@ class Engine:
         """Time passes in which nothing can be computed: sequences whose clients are behind keep
         their memory."""
         if self.running:
-            self._account_for(until_s - now, self._scheduler.memory_bound)
+            bound = self._scheduler.memory_bound
+            self.account.observe(until_s - now, self.memory.usage(), bound)
 
     def send_away(self, now: float) -> None:
         """What waits stays unfinished; what runs goes on."""
@@ -328,6 +340,9 @@ def _first_sentences(error: str) -> str:
 def _work(plan: Plan) -> StepWork:
     """What the plan computes, for the executor: tokens, sampled rows and attention's reach."""
     tokens = sampled = decodes = decode_context = pairs = prefill_context = 0
+    if plan.lockstep is not None:
+        tokens = sampled = decodes = plan.lockstep.size
+        decode_context = plan.lockstep.context_tokens + decodes
     for sequence in plan.sequences:
         chunk, computed, branches = sequence.chunk, sequence.computed, sequence.branches
         tokens += chunk * branches

@@ -35,6 +35,11 @@ class Executor(Protocol):
     modelled_s: float
 
     @property
+    def looks_at_each(self) -> bool:
+        """Whether `run` has to be told of every sequence of a step."""
+        ...
+
+    @property
     def driver_s(self) -> float: ...
 
     def run(self, work: StepWork, plan: Plan, memory_state: int) -> Computed:
@@ -63,16 +68,16 @@ class DriverCharge:
     def __init__(self, costs: CostModel, driver_calls: DriverCalls) -> None:
         self._costs = costs
         self._read = driver_calls
-        self._charged = dict(driver_calls())
+        self._charged = driver_calls()
         self.seconds = 0.0
 
     def charge(self) -> float:
         """Of the calls since the last time."""
         calls = self._read()
-        if calls == self._charged:
+        if calls is self._charged or calls == self._charged:
             return 0.0
         new = {kind: count - self._charged.get(kind, 0) for kind, count in calls.items()}
-        self._charged = dict(calls)
+        self._charged = calls
         seconds = self._costs.driver_s(new)
         self.seconds += seconds
         return seconds
@@ -100,6 +105,10 @@ class ModelledExecutor:
         self._padding = padding
         self._driver = DriverCharge(costs, driver_calls)
         self.modelled_s = 0.0
+
+    @property
+    def looks_at_each(self) -> bool:
+        return self._answer is not None
 
     def run(self, work: StepWork, plan: Plan, memory_state: int) -> Computed:
         if self._padding is not None:

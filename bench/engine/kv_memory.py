@@ -58,13 +58,14 @@ class KvMemory:
         if hold is None:
             return False
         self._granted(sequence, hold)
-        sequence.computed = hold.cached_tokens
+        sequence.found(hold.cached_tokens)
         if not sequence.preemptions:
             sequence.cached_tokens = hold.cached_tokens
         resumed = sequence.preemptions > 0
         blocks = hold.cached_tokens // (self.backend.block_tokens or 1)
         self.prefix_cache.admitted(sequence.known, hold.cached_tokens, blocks, resumed)
         self.account.opened(sequence.id, hold.slots, self._held_branches(sequence))
+        self.account.filled(sequence.id, sequence.tokens)
         return True
 
     def extend(self, sequence: Sequence, tokens: int) -> bool:

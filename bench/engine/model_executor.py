@@ -22,6 +22,7 @@ class ModelExecutor:
     shapes up is computed too, by all but attention."""
 
     measures: ClassVar[bool] = True
+    looks_at_each: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ is paused is passed over. A sequence's branches run, wait and lose their memory 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Literal
 from bench.engine.incidents import IncidentLog
 from bench.engine.kv_memory import KvMemory
 from bench.engine.lineage import Lineage
+from bench.engine.lockstep import Lockstep
 from bench.engine.sequence import Sequence
 from bench.metrics.status import Status
 
@@ -50,11 +52,17 @@ class Limits:
 
 @dataclass(slots=True)
 class Plan:
-    """A step's sequences, each with its `chunk` set, and those that have ended and are computed
-    all the same (static batches)."""
+    """A step's sequences, each with its `chunk` set, those that decode beside them in lockstep, and
+    those that have ended and are computed all the same (static batches)."""
 
     sequences: list[Sequence] = field(default_factory=list)
     padding: list[Sequence] = field(default_factory=list)
+    lockstep: Lockstep | None = None
+
+    @property
+    def size(self) -> int:
+        """Sequences that go on in the step."""
+        return len(self.sequences) + (self.lockstep.size if self.lockstep else 0)
 
 
 class Scheduler:
@@ -63,6 +71,7 @@ class Scheduler:
     def __init__(self, memory: KvMemory, limits: Limits, incidents: IncidentLog, end: End) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
+        self.lockstep = Lockstep(memory.account)
         self.memory_bound = False
         self.preemptions = 0
         self._branches = 0  # of running sequences, forked or not
@@ -82,12 +91,15 @@ class Scheduler:
     @property
     def next_in_line(self) -> Sequence | None:
         """The first request in the queue; one whose client is behind lets others pass."""
-        return next((sequence for sequence in self.waiting if not sequence.paused), None)
+        for sequence in self.waiting:
+            if not sequence.paused:
+                return sequence
+        return None
 
     def schedule(self, now: float) -> Plan:
         """Chooses the next step's work and takes the memory for it."""
         self.memory_bound = False
-        plan = Plan()
+        plan = Plan(lockstep=self.lockstep)
         preemptions = self.preemptions
         budget = self._continue_running(plan, now)
         if self.preemptions == preemptions:
@@ -96,29 +108,34 @@ class Scheduler:
 
     def _continue_running(self, plan: Plan, now: float) -> int:
         """Adds running sequences; returns the tokens left for admission."""
-        chunked = self._limits.prefill == "chunked"
+        chunked, lockstep = self._limits.prefill == "chunked", self.lockstep
         budget = self._limits.token_budget if chunked else 1 << 62
-        running, position = self.running, 0
-        while position < len(running) and budget > 0:
-            sequence = running[position]
-            if sequence.paused:
-                position += 1
+        if chunked:
+            lockstep.let_budget_decide()
+        for sequence in lockstep.to_look_at():
+            if sequence.paused or not sequence.slots:  # or preempted by one before it
                 continue
+            lockstep.planned_before = sequence.place
+            if sequence.lockstep is not None:
+                if self._extend(sequence, sequence.computed + 1, now):
+                    lockstep.go_on(sequence)
+                continue
+            left = budget - lockstep.size
             if sequence.lineage is None:
-                chunk = min(sequence.known - sequence.computed, budget)
+                chunk = min(sequence.uncomputed, left)
                 grows = sequence.computed + chunk > sequence.slots
             else:
-                chunk = self._branched_chunk(sequence, sequence.lineage, budget)
+                chunk = self._branched_chunk(sequence, sequence.lineage, left)
                 grows = True
-                if not chunk:
-                    break
+            if not chunk:
+                break
             if grows and not self._extend(sequence, sequence.computed + chunk, now):
                 continue
             sequence.chunk = chunk
             budget -= chunk * sequence.branches
             plan.sequences.append(sequence)
-            position += 1
-        return budget if chunked else self._limits.token_budget
+        lockstep.planned_before = math.inf
+        return budget - lockstep.size if chunked else self._limits.token_budget
 
     def _branched_chunk(self, sequence: Sequence, lineage: Lineage, budget: int) -> int:
         """What each branch computes: up to the fork, and beyond it all of them the same."""
@@ -169,6 +186,7 @@ class Scheduler:
                 continue  # it failed; the next one may fit
             self.waiting.remove(sequence)
             self.running.append(sequence)
+            self.lockstep.admit(sequence)
             self._branches += sequence.width
             if sequence.admitted_s is None:
                 sequence.admitted_s = now
@@ -238,6 +256,7 @@ class Scheduler:
 
     def _leave(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
+        self.lockstep.drop(sequence)
         self._give_back(sequence)
 
     def _give_back(self, sequence: Sequence) -> None:

@@ -39,8 +39,11 @@ class StaticScheduler(Scheduler):
         return plan
 
     def finish(self, finished: list[Sequence], end_s: float) -> list[Sequence]:
-        self._done += tuple(each for each in finished if each not in self._done)
-        self.running = [sequence for sequence in self.running if sequence not in finished]
+        for sequence in finished:
+            if sequence not in self._done:
+                self._done += (sequence,)
+                self.running.remove(sequence)
+                self.lockstep.drop(sequence)
         return [] if self.running else self._free_batch(end_s)
 
     def _end_batch(self, end_s: float) -> None:

@@ -40,8 +40,8 @@ class Users:
 
     def act(self, now: float) -> None:
         """Does all that is due by `now`."""
-        while self.next_s <= now:
-            if self._clients.next_s < self._arrivals.next_s:
+        while (sends_s := self._arrivals.next_s) <= now or self._clients.next_s <= now:
+            if self._clients.next_s < sends_s:
                 self._clients.act(now)
             else:
                 self._send(self._arrivals.pop())

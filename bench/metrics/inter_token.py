@@ -26,10 +26,13 @@ class Emits(Protocol):
     """A sequence as these gaps see it."""
 
     first_step: int
-    last_step: int
     first_token_s: float | None
-    last_token_s: float | None
     gaps: list[tuple[int, int] | float]
+
+    @property
+    def last_step(self) -> int: ...
+    @property
+    def last_token_s(self) -> float | None: ...
 
 
 class InterTokenGaps:

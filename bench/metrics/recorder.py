@@ -132,7 +132,7 @@ class Recorder:
 
     def _sample(self, step: Step) -> None:
         self._unsplit_s.append(step.end_s)
-        self._engine.account.sample(self._engine.running)
+        self._engine.account.sample()
         row = self.row(step.end_s) | {"memory_bound": step.memory_bound}
         self._timeline.add(row | self._completions.take() | self._allocator_row())
         if self._sources is not None:

@@ -10,6 +10,7 @@ import pytest
 from bench.costs.factors import CONSTANTS
 from bench.errors import SettingError
 from bench.experiment import compose_cells
+from bench.variants import variants
 
 
 def cells_of(tmp_path: Path, *overrides: str) -> list[Any]:
@@ -17,6 +18,12 @@ def cells_of(tmp_path: Path, *overrides: str) -> list[Any]:
         [*overrides, "device=virtual", f"out={tmp_path / 'out'}"], ["fragbench", "run"], again=True
     )
     return cells
+
+
+def varied(tmp_path: Path, backend: str) -> list[dict[str, Any]]:
+    """Settings that `sensitivity=true` makes of one run."""
+    (cell,) = cells_of(tmp_path, f"backend={backend}")
+    return [config for _, config in variants(cell.config | {"sensitivity": True})]
 
 
 def test_repeats_have_seeds_that_follow_and_folders_of_their_own(tmp_path: Path) -> None:
@@ -27,8 +34,7 @@ def test_repeats_have_seeds_that_follow_and_folders_of_their_own(tmp_path: Path)
 
 
 def test_sensitivity_changes_each_constant_that_can_matter_both_ways(tmp_path: Path) -> None:
-    cells = cells_of(tmp_path, "sensitivity=true", "backend=contiguous")
-    changed = [cell.config["cost_factors"] for cell in cells]
+    changed = [config["cost_factors"] for config in varied(tmp_path, "contiguous")]
     assert changed[0] == {}
     names = {name for factors in changed for name in factors}
     assert names < set(CONSTANTS)
@@ -36,8 +42,11 @@ def test_sensitivity_changes_each_constant_that_can_matter_both_ways(tmp_path: P
     assert not any(name.startswith(("paged_", "cu_mem_", "all_reduce")) for name in names)
     assert "step_overhead_us" not in names  # 0 stays 0
     assert len(changed) == 1 + 2 * len(names)
-    mapped = cells_of(tmp_path, "sensitivity=true", "backend=contiguous_expandable")
-    assert any("cu_mem_map_us" in cell.config["cost_factors"] for cell in mapped)
+    mapped = varied(tmp_path, "contiguous_expandable")
+    assert any("cu_mem_map_us" in config["cost_factors"] for config in mapped)
+
+
+def test_every_variant_has_a_name_and_a_folder_of_its_own(tmp_path: Path) -> None:
     paged = cells_of(tmp_path, "sensitivity=true", "backend=paged", "repeats=2")
     assert any("paged_attention_fixed" in cell.config["cost_factors"] for cell in paged)
     assert len({cell.name for cell in paged}) == len(paged)

@@ -27,9 +27,10 @@ class Books:
     def step(self, slots: int, *live: Live, bound: bool = True, rounding: int = 0) -> None:
         """All sequences together hold `slots` slots; memory-bound unless said otherwise."""
         usage = Usage(held=slots, rounding=rounding, cached=0, free=100 - slots - rounding)
-        tokens = sum(sequence.tokens for sequence in live)
-        self.account.observe(live, STEP_S, usage, tokens, len(live), bound)
-        self.account.sample(live)
+        for sequence in live:
+            self.account.filled(sequence.id, sequence.tokens)
+        self.account.observe(STEP_S, usage, bound)
+        self.account.sample()
 
 
 def test_a_maximum_buffer_is_reserved_up_to_the_last_token_and_wasted_above() -> None:
@@ -149,3 +150,29 @@ def test_a_sample_is_settled_when_no_hold_that_it_saw_is_open() -> None:
     books.step(10, Live(2, 2))
     books.account.closed(2, filled=2)
     assert books.account.settled() == 3
+
+
+def test_what_grows_by_the_step_is_as_what_is_told_after_each() -> None:
+    """Two of three sequences grow in every step, one by itself; one ends, and its row is used
+    again. Buffers are so many that rows have to be added."""
+    told, grown = Books(), Books()
+    for books in (told, grown):
+        for number in range(100):
+            books.account.opened(number, 50)
+    for number in range(100):
+        grown.account.filled(number, number % 7, per_step=number % 2)
+    for step in range(1, 5):
+        grown.account.stepped()
+        grown.step(100)
+        told.step(100, *(Live(n, n % 7 + step * (n % 2)) for n in range(100)))
+    for books in (told, grown):
+        books.account.closed(3, filled=9)
+        books.account.opened(200, 20)
+        books.step(100, Live(200, 5), bound=False)
+        books.step(100, Live(200, 6))
+        books.account.closed(200, filled=6)
+    assert grown.account.live_tokens == told.account.live_tokens > 0
+    assert grown.account.samples == told.account.samples
+    for books in (told, grown):
+        books.account.finish()
+    assert grown.account.bound == told.account.bound

@@ -25,7 +25,7 @@ def feed(gaps: InterTokenGaps, *, forget: bool) -> None:
                 continue  # it waits in this step
             if sequence.last_step != step - 1:
                 gaps.run_broken(sequence, step, now)
-            sequence.last_step, sequence.last_token_s = step, now
+            sequence.give_token(step, now)
         for number in [number for number in open_ if rng.random() < 0.02]:
             if open_[number].first_token_s is not None:
                 gaps.completed(open_[number])

@@ -29,8 +29,7 @@ class Tokens:
             sequence = self.sequences.setdefault(number, Sequence(Request(number, 0.0, 1, 1), 0.0))
             if sequence.last_step != self._step - 1:
                 self.gaps.run_broken(sequence, self._step, end_s)
-            sequence.last_step = self._step
-            sequence.last_token_s = end_s
+            sequence.give_token(self._step, end_s)
             self.times.setdefault(number, []).append(end_s)
         self._step += 1
 

@@ -56,10 +56,9 @@ class Stage:
         work = _work(Plan(list(sequences)))
         self.source.step_begins(sequences, work)
         self.source.step_ended(sequences, work)
-        for each in sequences:
-            each.computed += each.chunk
-            each.known += 1
-            each.generated += 1
+        for number, each in enumerate(sequences):
+            each.compute_chunk()
+            each.give_token(number, 0.0)
 
 
 def _source(settings: dict[str, Any]) -> Source:

@@ -270,7 +270,7 @@ def _headline(contests: Sequence[_Contest]) -> str:
     repeated = any(e.run.repeats for contest in uneven for e in contest.entrants)
     alike = f", alike within {'1 % or noise' if repeated else '1 %'}," if len(ordered) > 1 else ""
     return (
-        f"{' and '.join(ordered)}{alike} completed the most requests/s in {scope} comparisons"
+        f"{_listed(ordered)}{alike} completed the most requests/s in {scope} comparisons"
         f"{span} ({kinds} time){even}."
     )
 
@@ -279,6 +279,12 @@ def _alike(contests: Sequence[_Contest]) -> str:
     """How the runs of even contests compare."""
     noise = not all(contest.within_5_percent for contest in contests)
     return "within 5 % of each other" + (", or no difference is shown" if noise else "")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _simplest(entrant: _Entrant) -> tuple[int, str]:

@@ -1,12 +1,13 @@
-# make demo | test | test-long | bench | wheel | clean
+# make demo | test | test-long | bench | vllm-env | test-vllm | wheel | clean
 TORCH ?= 2.14.1
 PYTHON ?= python3
 VENV ?= .venv
+VLLM_VENV ?= .venv-vllm
 DEMO ?= results/demo
 BIN := $(VENV)/bin
 BACKENDS := contiguous,contiguous_expandable,bucketed,paged
 
-.PHONY: demo test test-long bench check wheel clean
+.PHONY: demo test test-long bench vllm-env test-vllm check wheel clean
 
 demo: $(VENV)/.installed
 	rm -rf $(DEMO)
@@ -23,6 +24,11 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/benchmarks -o python_files="bench_*.py" \
 		-o python_functions="bench_*" --benchmark-only --benchmark-columns=median,iqr,rounds
 
+vllm-env: $(VLLM_VENV)/.installed
+
+test-vllm: $(VLLM_VENV)/.installed
+	$(VLLM_VENV)/bin/python -m pytest tests/vllm -o python_files="vllm_*.py"
+
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -35,6 +41,12 @@ $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "torch==$(TORCH)"
 	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+# vLLM pins its own PyTorch, so it has an environment of its own; about 10 GB.
+$(VLLM_VENV)/.installed: pyproject.toml
+	test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet --editable ".[vllm]" pytest
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

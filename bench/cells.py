@@ -8,7 +8,7 @@ import os
 import signal
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -212,7 +212,7 @@ def _run_kind(
     jobs = 1 if real_time else matrix.jobs(kind)  # times would depend on the neighbours
     with (
         tempfile.TemporaryDirectory(prefix="fragbench-logs-") as logs,
-        Launcher(kind, modules=MODULES) as launcher,
+        Launcher(kind, modules=_modules(matrix.waiting)) as launcher,
         ProgressView(
             console, matrix.total, [cell.status for cell, _ in matrix.done], board
         ) as view,
@@ -236,6 +236,14 @@ def _run_kind(
                 for number in matrix.running:
                     launcher.terminate(number, grace_s=GRACE_S)
             view.tick()
+
+
+def _modules(cells: Iterable[Cell]) -> tuple[str, ...]:
+    """What runs import, once; Hugging Face's caches and the compiler that they tell of tensors only
+    where they are asked for."""
+    if any(cell.config["engine"]["cache"] for cell in cells):
+        return (*MODULES, "bench.hugging_face.caches", "torch._dynamo")
+    return MODULES
 
 
 def cell_threads(cell: Cell, most: int) -> int:

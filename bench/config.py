@@ -45,6 +45,8 @@ class EngineSettings:
     empty_cache: str = "never"  # never | between | step
     activation_buckets: bool | None = None
     temperature: float = 0.0  # of sampling, where tokens are computed
+    one_at_a_time: bool = False  # each sequence is a forward pass of its own
+    cache: str | None = None  # dynamic | static: Hugging Face's, in place of a backend
 
 
 @dataclass
@@ -158,6 +160,7 @@ def check_run(config: Config, device: str) -> None:
             f"sources=[{','.join(config.sources)}] need PyTorch's CUDA caching allocator, which "
             "device=cpu does not use: take device=virtual or device=cuda, or leave sources out."
         )
+    _check_one_at_a_time(config, device)
     if device == "cpu" and config.engine.empty_cache != "never":
         raise SettingError(
             f"engine.empty_cache={config.engine.empty_cache} is of PyTorch's CUDA caching "
@@ -175,6 +178,28 @@ def check_run(config: Config, device: str) -> None:
         )
     if config.driver.name == "locust":
         _check_driven(config)
+
+
+def _check_one_at_a_time(config: Config, device: str) -> None:
+    engine = config.engine
+    if engine.one_at_a_time and device != "virtual":
+        raise SettingError(
+            f"engine.one_at_a_time=true is modelled, and device={device} computes in batches: take "
+            "device=virtual, or leave it out."
+        )
+    if engine.cache is not None:
+        choice("engine.cache", engine.cache, ("dynamic", "static"))
+        if not engine.one_at_a_time or engine.prefill == "chunked":
+            raise SettingError(
+                f"engine.cache={engine.cache} takes whole prompts, and a forward pass a sequence: "
+                "choose engine=transformers, and leave engine.one_at_a_time and engine.prefill as "
+                "it has them."
+            )
+        if config.kv_dtype not in ("fp16", "bf16"):
+            raise SettingError(
+                f"kv_dtype={config.kv_dtype}: Hugging Face's caches have the model's own type: "
+                "give fp16 or bf16."
+            )
 
 
 def _check_driven(config: Config) -> None:
@@ -214,6 +239,11 @@ def _check_engine(engine: EngineSettings, max_model_len: int) -> None:
         choice("engine.prefill", engine.prefill, ("whole", "chunked"))
     choice("engine.on_oom", engine.on_oom, ("queue", "fail"))
     choice("engine.empty_cache", engine.empty_cache, ("never", "between", "step"))
+    if engine.one_at_a_time and engine.batching == "static":
+        raise SettingError(
+            "engine.batching=static makes batches and engine.one_at_a_time=true has none: leave "
+            "one of them out."
+        )
     if not 0 <= engine.temperature < math.inf:
         raise SettingError(
             f"engine.temperature={engine.temperature} is out of range: give 0 for the likeliest "

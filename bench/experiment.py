@@ -37,6 +37,7 @@ from bench.cluster.launch import launch
 from bench.cluster.shared import HANDED_OUT
 from bench.errors import SettingError
 from bench.help_text import help_text
+from bench.hugging_face.chosen import own_name, with_own_caches
 from bench.hydra_errors import HYDRA_ERRORS, sentence
 from bench.repeat import with_earlier_run
 from bench.variants import check_single, variants
@@ -261,7 +262,7 @@ def _cells(
     composed: Sequence[_Composed], command: list[str], *, again: bool
 ) -> tuple[list[Cell], Path]:
     """Cells with all of their settings, and the folder that holds them. Raises SettingError."""
-    configs = [_plain(one.config) for one in composed]
+    configs = [with_own_caches(_plain(one.config)) for one in composed]
     if not configs:
         return [], Path()
     outs = {config["out"] for config in configs}
@@ -273,7 +274,7 @@ def _cells(
     out = outs.pop()
     folder = Path(out).expanduser() if out else _dated_folder()
     cells: list[Cell] = []
-    for config, (_, name) in zip(configs, composed, strict=True):
+    for config, name in _named(configs, composed):
         own = folder / name if name else folder
         called = name or config["name"] or config["backend"].get("name") or "run"
         if not again:
@@ -287,6 +288,21 @@ def _cells(
     if twice:
         raise SettingError(f"two cells of the sweep are the same ({twice}): give each value once.")
     return cells, folder
+
+
+def _named(
+    configs: Sequence[dict[str, Any]], composed: Sequence[_Composed]
+) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """Configurations with their names in the sweep. An engine with caches of its own is there once,
+    however many backends there are beside it."""
+    seen: set[str | None] = set()
+    for config, (_, name) in zip(configs, composed, strict=True):
+        if config["engine"]["cache"] is not None:
+            name = own_name(name, config["backend"]["name"])
+            if name in seen:
+                continue
+            seen.add(name)
+        yield config, name
 
 
 def _plain(composed: DictConfig) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from bench.engine.executor import Answer, Executor, ModelledExecutor
 from bench.engine.incidents import IncidentLog
 from bench.engine.limits import resolve_limits, resolve_padding
 from bench.engine.model_executor import ModelExecutor
+from bench.engine.one_at_a_time import OneAtATimeExecutor
 from bench.engine.scheduler import Limits
 from bench.engine.users import Users
 from bench.environment import environment
@@ -161,7 +162,10 @@ class Run:
         costs = resolve_costs(config, backend.block_tokens)
         padding = resolve_padding(config, backend, limits)
         if memory.decoder is None:
-            return ModelledExecutor(costs, memory.activations, memory.driver_calls, padding, answer)
+            parts = costs, memory.activations, memory.driver_calls, padding, answer
+            if not config.engine.one_at_a_time:
+                return ModelledExecutor(*parts)
+            return OneAtATimeExecutor(*parts, reads_all_slots=config.engine.cache == "static")
         sampler = Sampler(config.engine.temperature, config.seed)
         return ModelExecutor(
             memory.decoder, backend, sampler, costs, memory.device, padding, memory.driver_calls

@@ -13,11 +13,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.device.stand_ins import HEADERS, stand_ins
 from bench.device.wheel import TorchWheel, find_cuda_headers, find_torch
 from bench.errors import SettingError
 
 SOURCES = Path(__file__).parent / "native"
 FLAGS = ("-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread")
+TRACE_FLAGS = ("-finstrument-functions", "-fno-inline", "-fno-optimize-sibling-calls")
+"""Make every function call the hook in `native/trace.c`."""
 NVML_SOURCES = ("nvml.c",)
 MACHINES = ("x86_64", "aarch64")
 
@@ -30,14 +33,16 @@ class VirtualGpuLibraries:
     nvml: Path
 
 
-def build_virtual_gpu() -> VirtualGpuLibraries:
+def build_virtual_gpu(*, traced: bool = False) -> VirtualGpuLibraries:
     """The libraries for the installed PyTorch, built now if they have not been.
 
+    Traced ones count every function that a program calls, which costs each call a little.
     Raises SettingError if this machine cannot build or use them.
     """
-    folder, headers = _plan()
+    flags = FLAGS + (TRACE_FLAGS if traced else ())
+    folder, headers = _plan(flags)
     if not folder.is_dir():
-        _build_into(folder, headers)
+        _build_into(folder, flags, headers)
     return VirtualGpuLibraries(folder / "libcuda.so.1", folder / "libnvidia-ml.so.1")
 
 
@@ -46,17 +51,17 @@ def check_virtual_gpu() -> None:
 
     Raises SettingError, with what to install or to use, if this machine cannot.
     """
-    folder, _ = _plan()
+    folder, _ = _plan(FLAGS)
     if not folder.is_dir():
         find_compiler()
 
 
-def _plan() -> tuple[Path, Path]:
+def _plan(flags: tuple[str, ...]) -> tuple[Path, Path]:
     """The folder of the libraries and that of the CUDA headers they are built with."""
     _check_platform()
     wheel = find_torch()
     headers = find_cuda_headers(wheel)
-    return cache_folder() / f"virtual_gpu-{_fingerprint(wheel)}", headers
+    return cache_folder() / f"virtual_gpu-{_fingerprint(flags, wheel)}", headers
 
 
 def cache_folder() -> Path:
@@ -97,24 +102,26 @@ def _check_platform() -> None:
         )
 
 
-def _fingerprint(wheel: TorchWheel) -> str:
+def _fingerprint(flags: tuple[str, ...], wheel: TorchWheel) -> str:
     digest = hashlib.sha256()
-    for part in (*FLAGS, os.environ.get("CC") or "cc", wheel.version, wheel.cuda or ""):
+    for part in (*flags, os.environ.get("CC") or "cc", wheel.version, wheel.cuda or ""):
         digest.update(part.encode() + b"\0")
-    for source in sorted(SOURCES.rglob("*.[ch]")):
+    for source in [*sorted(SOURCES.rglob("*.[ch]")), Path(__file__).with_name("stand_ins.py")]:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _build_into(folder: Path, headers: Path) -> None:
+def _build_into(folder: Path, flags: tuple[str, ...], headers: Path) -> None:
     """Builds beside the folder and renames: whoever sees the folder sees all of it."""
-    compiler = find_compiler()
+    compiler = [*find_compiler(), *flags, f"-I{SOURCES}", "-isystem", str(headers)]
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
+        refused = building / "refused.c"  # kept: the list of what is not supported
+        refused.write_text(stand_ins(_preprocess(compiler, HEADERS)), encoding="utf-8")
         main = sorted(p for p in SOURCES.glob("*.c") if p.name not in NVML_SOURCES)
-        _compile(compiler, main, building / "libcuda.so.1", headers)
-        _compile(compiler, [SOURCES / n for n in NVML_SOURCES], building / "libnvidia-ml.so.1")
+        _link(compiler, [*main, refused], building / "libcuda.so.1")
+        _link(compiler, [SOURCES / n for n in NVML_SOURCES], building / "libnvidia-ml.so.1")
         building.chmod(0o755)
         try:
             building.rename(folder)
@@ -125,20 +132,27 @@ def _build_into(folder: Path, headers: Path) -> None:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _compile(
-    compiler: list[str], sources: list[Path], library: Path, headers: Path | None = None
-) -> None:
+def _preprocess(compiler: list[str], source: str) -> str:
+    return _compile([*compiler, "-E", "-P", "-x", "c", "-"], source)
+
+
+def _link(compiler: list[str], sources: list[Path], library: Path) -> None:
     # The loader takes a library for the one that a program asks for by its SONAME.
-    command = [*compiler, *FLAGS, f"-Wl,-soname,{library.name}", f"-I{SOURCES}"]
-    if headers is not None:
-        command += ["-isystem", str(headers)]
-    command += [*map(str, sources), "-o", str(library), "-ldl"]
-    done = subprocess.run(command, capture_output=True, text=True, env=_plain_environment())
+    soname = f"-Wl,-soname,{library.name}"
+    _compile([*compiler, soname, *map(str, sources), "-o", str(library), "-ldl"])
+
+
+def _compile(command: list[str], source: str = "") -> str:
+    """What the compiler writes to its standard output. Raises SettingError if it fails."""
+    done = subprocess.run(
+        command, input=source, capture_output=True, text=True, env=_plain_environment()
+    )
     if done.returncode:
         raise SettingError(
-            f"device=virtual: {shlex.join(compiler)} cannot compile the virtual GPU "
+            f"device=virtual: {shlex.join(find_compiler())} cannot compile the virtual GPU "
             f"({_first_error(done.stderr)}): name another compiler in $CC or use device=cpu."
         )
+    return done.stdout
 
 
 def _first_error(output: str) -> str:

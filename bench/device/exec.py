@@ -16,15 +16,18 @@ from bench.gpu import Gpu
 from bench.packaged import load_gpu
 
 USAGE = """\
-usage: fragbench exec [gpu=NAME] [memory=GIB] [alloc_conf=SETTINGS] [trace=true] -- COMMAND...
+usage: fragbench exec [gpu=NAME] [memory=GIB] [context=GIB] [alloc_conf=SETTINGS]
+                      [trace=true] -- COMMAND...
 
 Runs a PyTorch program on a virtual GPU: PyTorch's own caching allocator on a card of the given
 size. Kernels do nothing and values read back from the device are zeros.
 
   gpu=a100_80gb    a card of conf/gpu/
   memory=24        its memory in GiB, instead of the card's own
+  context=0.5      what the CUDA context, modules and graphs take of it, in GiB
   alloc_conf=...   what PYTORCH_ALLOC_CONF would hold, such as expandable_segments:True
-  trace=true       name the CUDA functions that the program wants and the virtual GPU lacks
+  trace=true       list the CUDA functions that the program called, with counts; name at once
+                   those that the virtual GPU lacks
 """
 
 
@@ -51,7 +54,7 @@ def _replace_process(request: _Request) -> NoReturn:
     program = shutil.which(request.command[0])
     if program is None:
         raise SettingError(f"exec: there is no program {request.command[0]!r} to run")
-    environment = preloaded(os.environ, build_virtual_gpu())
+    environment = preloaded(os.environ, build_virtual_gpu(traced=request.trace))
     environment |= gpu_environment(request.gpu, trace=request.trace)
     environment[PREFIX + "SUMMARY"] = "1"
     if request.alloc_conf is not None:
@@ -72,7 +75,7 @@ def _parse(argv: Sequence[str]) -> _Request:
             "gpu=a100_80gb -- python script.py`"
         )
     split = list(argv).index("--")
-    settings = {"gpu": "a100_80gb", "memory": "", "alloc_conf": "", "trace": "false"}
+    settings = {"gpu": "a100_80gb", "memory": "", "context": "", "alloc_conf": "", "trace": "false"}
     for argument in argv[:split]:
         name, equals, value = argument.partition("=")
         if not equals or name not in settings:
@@ -85,6 +88,8 @@ def _parse(argv: Sequence[str]) -> _Request:
     if not command:
         raise SettingError("exec: no command after `--`")
     gpu = load_gpu(settings["gpu"])
+    if settings["context"]:
+        gpu = _with_context(gpu, settings["context"])
     if settings["memory"]:
         gpu = resized("exec", gpu, settings["memory"])
     if settings["trace"].lower() not in ("true", "false"):
@@ -92,6 +97,19 @@ def _parse(argv: Sequence[str]) -> _Request:
     return _Request(
         gpu, settings["alloc_conf"] or None, settings["trace"].lower() == "true", command
     )
+
+
+def _with_context(gpu: Gpu, context: str) -> Gpu:
+    try:
+        context_gib = float(context)
+    except ValueError:
+        context_gib = -1.0
+    if not 0 <= context_gib < gpu.memory_gib:
+        raise SettingError(
+            f"exec: context={context} must be a number of GiB from 0 to below {gpu.memory_gib} "
+            f"(gpu={gpu.name}'s memory); the card's own is {gpu.context_gib}"
+        )
+    return replace(gpu, context_gib=context_gib)
 
 
 def resized(command: str, gpu: Gpu, memory: str) -> Gpu:

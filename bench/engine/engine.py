@@ -189,7 +189,7 @@ class Engine:
         plan = self._scheduler.schedule(now)
         if not plan.size:
             return None
-        work = _work(plan)
+        work = step_work(plan)
         copy_s = self.executor.copy_s(*self.memory.take_copies())
         self.sources.step_begins(now, plan.sequences, work)
         refused = None
@@ -240,7 +240,7 @@ class Engine:
         self._scheduler.preempt(youngest)
 
     def _retry(self, plan: Plan, now: float) -> tuple[Computed, StepWork]:
-        work = _work(plan)
+        work = step_work(plan)
         try:
             return self._execute(work, plan), work
         except torch.OutOfMemoryError as error:
@@ -337,7 +337,7 @@ def _first_sentences(error: str) -> str:
     return ". ".join(error.split(". ")[:3]) + "."
 
 
-def _work(plan: Plan) -> StepWork:
+def step_work(plan: Plan) -> StepWork:
     """What the plan computes, for the executor: tokens, sampled rows and attention's reach."""
     tokens = sampled = decodes = decode_context = pairs = prefill_context = 0
     if plan.lockstep is not None:

@@ -111,16 +111,24 @@ class ModelledExecutor:
         return self._answer is not None
 
     def run(self, work: StepWork, plan: Plan, memory_state: int) -> Computed:
-        if self._padding is not None:
-            work = self._padding.pad(work)
-        if self._activations is not None:
-            self._activations.run(work.tokens, work.sampled, memory_state)
-        seconds = self._costs.step_s(work) + self._driver.charge()
+        seconds = self._compute(work, plan, memory_state) + self._driver.charge()
         self.modelled_s += seconds
         if self._answer is None:
             return Computed(seconds)
         asking = (s for s in plan.sequences if s.computed + s.chunk == s.known)
         return Computed(seconds, [self._answer(sequence) for sequence in asking])
+
+    def _compute(self, work: StepWork, plan: Plan, memory_state: int) -> float:
+        """Modelled seconds of a step without the driver's calls. Raises as `run` does."""
+        return self._forward_pass(work, work, memory_state)
+
+    def _forward_pass(self, work: StepWork, charged: StepWork, memory_state: int) -> float:
+        """Activations of `work`, and what `charged` takes."""
+        if self._padding is not None:
+            work, charged = self._padding.pad(work), self._padding.pad(charged)
+        if self._activations is not None:
+            self._activations.run(work.tokens, work.sampled, memory_state)
+        return self._costs.step_s(charged)
 
     def copy_s(self, nbytes: int, copies: int) -> float:
         seconds = self._costs.copy_s(nbytes, copies)

@@ -42,6 +42,7 @@ def resolve_limits(config: Config, backend: Backend) -> Limits:
         admit_whole_prompt=engine.admit_whole_prompt,
         on_oom=cast(Literal["queue", "fail"], engine.on_oom),
         batching=cast(Literal["continuous", "static"], engine.batching),
+        longest_pass=config.max_model_len if engine.one_at_a_time else None,
     )
 
 

@@ -30,7 +30,8 @@ class Limits:
 
     With chunked prefill `token_budget` bounds all tokens of a step; with whole-prompt prefill it
     bounds the prompts admitted in one step, and decodes come on top. With `admit_whole_prompt` a
-    request waits until all of its known tokens would fit, even where they come in chunks.
+    request waits until all of its known tokens would fit, even where they come in chunks. Where
+    each sequence is a forward pass of its own, `longest_pass` tokens are the most that one has.
     """
 
     prefill: Literal["whole", "chunked"]
@@ -40,11 +41,14 @@ class Limits:
     admit_whole_prompt: bool
     on_oom: Literal["queue", "fail"]
     batching: Literal["continuous", "static"] = "continuous"
+    longest_pass: int | None = None
 
     @property
     def largest_step(self) -> tuple[int, int]:
         """Most tokens and most sampled rows that a step can have. Whole prompts and the padding of
         static batches come on top of the budget."""
+        if self.longest_pass is not None:
+            return self.longest_pass, 1
         on_top = self.prefill == "whole" or self.batching == "static"
         decodes = self.max_num_seqs if on_top else 0
         return self.token_budget + decodes, self.max_num_seqs

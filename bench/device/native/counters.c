@@ -33,4 +33,5 @@ __attribute__((destructor)) static void print_summary(void) {
         separator = ", ";
     }
     fputc('\n', stderr);
+    print_calls();
 }

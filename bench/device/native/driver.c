@@ -1,4 +1,4 @@
-/* The CUDA driver's functions for errors, the device, modules and launches. The header's macros give
+/* The CUDA driver's functions for errors, the device and its context. The header's macros give
  * names their suffixes: cuDeviceTotalMem is cuDeviceTotalMem_v2. */
 #include "virtual_gpu.h"
 
@@ -78,6 +78,29 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     return CUDA_SUCCESS;
 }
 
+CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
+    (void)device;
+    *major = fragbench_settings()->major;
+    *minor = fragbench_settings()->minor;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
+    (void)device;
+    snprintf(text, (size_t)length, PCI_BUS_ID);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
+    return (void)text, cuDeviceGet(device, 0);
+}
+
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+    (void)device, (void)peer;
+    *can = 0;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
     (void)device;
     *flags = 0;
@@ -127,88 +150,19 @@ CUresult cuCtxSynchronize(void) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamSynchronize(CUstream stream) {
-    (void)stream;
-    COUNT(stream_synchronize);
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    if (least) *least = LEAST_PRIORITY;
+    if (greatest) *greatest = GREATEST_PRIORITY;
     return CUDA_SUCCESS;
 }
 
-/* --- modules and launches (Triton, NVRTC) ------------------------------------------------------- */
-
-CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-    static uintptr_t last = 0x2000;
-    (void)image;
-    *module = (CUmodule)__atomic_add_fetch(&last, 16, __ATOMIC_RELAXED);
+CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version) {
+    (void)context;
+    *version = CUDA_VERSION;
     return CUDA_SUCCESS;
 }
 
-CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
-                            CUjit_option *options, void **values) {
-    return (void)count, (void)options, (void)values, cuModuleLoadData(module, image);
-}
-
-CUresult cuModuleLoad(CUmodule *module, const char *path) {
-    return cuModuleLoadData(module, path);
-}
-
-CUresult cuModuleUnload(CUmodule module) { return (void)module, CUDA_SUCCESS; }
-
-CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
-    (void)name;
-    *function = (CUfunction)((uintptr_t)module + 8);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
-    (void)function;
-    *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024
-             : attribute == CU_FUNC_ATTRIBUTE_NUM_REGS            ? 64
-                                                                  : 0;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
-    return (void)function, (void)attribute, (void)value, CUDA_SUCCESS;
-}
-
-CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
-    return (void)function, (void)config, CUDA_SUCCESS;
-}
-
-CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                        unsigned block_x, unsigned block_y, unsigned block_z,
-                        unsigned shared_bytes, CUstream stream, void **arguments, void **extra) {
-    (void)function, (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y;
-    (void)block_z, (void)shared_bytes, (void)stream, (void)arguments, (void)extra;
-    COUNT(kernel_launch);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments,
-                          void **extra) {
-    (void)config, (void)function, (void)arguments, (void)extra;
-    COUNT(kernel_launch);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
-                                   unsigned grid_z, unsigned block_x, unsigned block_y,
-                                   unsigned block_z, unsigned shared_bytes, CUstream stream,
-                                   void **arguments) {
-    return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
-                          shared_bytes, stream, arguments, NULL);
-}
-
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function,
-                                                     int block_size, size_t shared_bytes) {
-    (void)function, (void)block_size, (void)shared_bytes;
-    *blocks = 1;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function,
-                                      const CUlaunchConfig *config) {
-    (void)function, (void)config;
-    *clusters = 8;
+CUresult cuCtxGetFlags(unsigned *flags) {
+    *flags = 0;
     return CUDA_SUCCESS;
 }

@@ -114,11 +114,53 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
     return CUDA_SUCCESS;
 }
 
+/* --- page-locked host memory ------------------------------------------------------------------ */
+
+CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
+    (void)flags;
+    COUNT(cudaHostAlloc);
+    *pointer = host_allocate(bytes);
+    return *pointer ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemAllocHost(void **pointer, size_t bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
+
+CUresult cuMemFreeHost(void *pointer) {
+    COUNT(cudaFreeHost);
+    host_free(pointer);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister(void *pointer, size_t bytes, unsigned flags) {
+    (void)flags;
+    host_register(pointer, bytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostUnregister(void *pointer) {
+    return host_unregister(pointer) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+CUresult cuMemHostGetDevicePointer(CUdeviceptr *device, void *host, unsigned flags) {
+    (void)flags;
+    *device = (CUdeviceptr)host;
+    return CUDA_SUCCESS;
+}
+
 /* --- copies ---------------------------------------------------------------------------------- */
 
-CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes) {
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     COUNT(copy);
-    return (void)to, (void)from, (void)bytes, CUDA_SUCCESS;
+    copy_bytes((void *)to, (const void *)from, bytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    return (void)stream, cuMemcpy(to, from, bytes);
+}
+
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes) {
+    return cuMemcpy(to, (CUdeviceptr)from, bytes);
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
@@ -126,23 +168,36 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstr
 }
 
 CUresult cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes) {
-    COUNT(copy);
-    copy_bytes(to, (const void *)from, bytes);
-    return CUDA_SUCCESS;
+    return cuMemcpy((CUdeviceptr)to, from, bytes);
 }
 
 CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
     return (void)stream, cuMemcpyDtoH(to, from, bytes);
 }
 
+CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+    return cuMemcpy(to, from, bytes);
+}
+
 CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return (void)stream, cuMemcpyHtoD(to, (const void *)from, bytes);
+    return (void)stream, cuMemcpyDtoD(to, from, bytes);
+}
+
+CUresult cuMemsetD8(CUdeviceptr to, unsigned char value, size_t count) {
+    set_bytes((void *)to, value, count);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
-    return (void)to, (void)value, (void)count, (void)stream, CUDA_SUCCESS;
+    return (void)stream, cuMemsetD8(to, value, count);
+}
+
+CUresult cuMemsetD32(CUdeviceptr to, unsigned value, size_t count) {
+    if (is_device((void *)to)) return CUDA_SUCCESS;
+    for (size_t i = 0; i < count; i++) ((unsigned *)to)[i] = value;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
-    return (void)to, (void)value, (void)count, (void)stream, CUDA_SUCCESS;
+    return (void)stream, cuMemsetD32(to, value, count);
 }

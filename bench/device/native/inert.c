@@ -1,38 +1,24 @@
-/* Functions that PyTorch links to and that need no state: those that have nothing to do here, and
- * those that cannot be done, which say so and are named when tracing. Declared without arguments,
- * which is why this file includes no CUDA header: a C function may ignore what it is passed. */
+/* Functions that need no state and have nothing to do here. */
 #include "virtual_gpu.h"
 
 #define NOTHING_TO_DO(X)                                                                       \
-    X(cudaDeviceEnablePeerAccess) X(cudaFuncSetAttribute) X(cudaKernelSetAttributeForDevice)   \
-    X(cudaMemcpyToSymbol) X(cudaProfilerStart) X(cudaProfilerStop)                             \
-    X(cudaGraphDestroy) X(cudaGraphExecDestroy) X(cudaGraphRetainUserObject)                   \
+    X(cudaDeviceEnablePeerAccess) X(cudaDeviceDisablePeerAccess) X(cudaInitDevice)             \
+    X(cudaSetDeviceFlags) X(cudaDeviceSetLimit) X(cudaDeviceSetCacheConfig)                    \
+    X(cudaCtxResetPersistingL2Cache) X(cudaMemAdvise) X(cudaMemPrefetchAsync)                  \
+    X(cudaFuncSetAttribute) X(cudaFuncSetCacheConfig) X(cudaKernelSetAttributeForDevice)       \
+    X(cudaMemcpyToSymbol) X(cudaMemcpyToSymbolAsync) X(cudaProfilerStart) X(cudaProfilerStop)  \
+    X(cudaGraphUpload) X(cudaGraphDestroy) X(cudaGraphExecDestroy)                             \
+    X(cudaGraphRetainUserObject) X(cudaGraphReleaseUserObject)                                 \
     X(cudaStreamUpdateCaptureDependencies) X(cudaUserObjectCreate) X(cudaUserObjectRelease)    \
-    X(cuTensorMapEncodeTiled) X(cuLogsRegisterCallback) X(cuLogsUnregisterCallback)
-
-/* Stream-ordered memory, memory shared between processes, graphs built node by node, and code
- * loaded or linked at run time through the runtime. */
-#define UNSUPPORTED(X)                                                                         \
-    X(cudaMallocAsync) X(cudaFreeAsync) X(cudaDeviceGetDefaultMemPool)                         \
-    X(cudaMemPoolGetAttribute) X(cudaMemPoolSetAttribute) X(cudaMemPoolSetAccess)              \
-    X(cudaMemPoolTrimTo) X(cudaDeviceGetGraphMemAttribute) X(cudaDeviceSetGraphMemAttribute)   \
-    X(cudaIpcGetMemHandle) X(cudaIpcOpenMemHandle) X(cudaIpcCloseMemHandle)                    \
-    X(cudaIpcGetEventHandle) X(cudaIpcOpenEventHandle)                                         \
-    X(cudaGraphAddNode) X(cudaGraphConditionalHandleCreate) X(cudaGraphNodeGetDependencies)    \
-    X(cudaStreamBeginCaptureToGraph) X(cudaGraphAddEmptyNode) X(cudaGraphNodeGetType)          \
-    X(cudaGraphDebugDotPrint)                                                                  \
-    X(cudaLibraryLoadData) X(cudaLibraryGetKernel) X(cudaLibraryUnload)                        \
-    X(cuLinkCreate_v2) X(cuLinkAddData_v2) X(cuLinkComplete)
-
-#define ERROR_NOT_SUPPORTED 801 /* the same in the runtime and in the driver */
-
-#define DO_NOTHING(name) \
-    int name(void) { return 0; }
-#define REFUSE(name)              \
-    int name(void) {              \
-        trace_unsupported(#name); \
-        return ERROR_NOT_SUPPORTED; \
-    }
+    X(cudaStreamSetAttribute) X(cudaStreamCopyAttributes) X(cudaStreamAttachMemAsync)          \
+    X(cuStreamSetAttribute) X(cuStreamCopyAttributes)                                          \
+    X(cuCtxResetPersistingL2Cache) X(cuCtxSetCacheConfig) X(cuKernelSetAttribute)              \
+    X(cuTensorMapEncodeTiled) X(cuTensorMapEncodeIm2col) X(cuTensorMapReplaceAddress)           \
+    X(cuLogsRegisterCallback) X(cuLogsUnregisterCallback) X(cuProfilerStart) X(cuProfilerStop)
 
 NOTHING_TO_DO(DO_NOTHING)
-UNSUPPORTED(REFUSE)
+
+/* CUDA's headers name these differently from version to version. */
+REFUSE(cuLinkCreate_v2, ERROR_NOT_SUPPORTED)
+REFUSE(cuLinkAddData_v2, ERROR_NOT_SUPPORTED)
+REFUSE(cuLinkComplete, ERROR_NOT_SUPPORTED)

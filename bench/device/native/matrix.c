@@ -1,9 +1,6 @@
 /* cuBLAS and cuBLASLt: every multiplication does nothing. PyTorch allocates their workspace itself,
  * through its caching allocator, so that memory is taken as on a real card. */
-#include <stddef.h>
-
-#define DO_NOTHING(name) \
-    int name(void) { return 0; }
+#include "virtual_gpu.h"
 
 /* Routines of BLAS exist for types of element: S, D, C and Z. */
 #define FOR_ALL_TYPES(X)                                                                       \

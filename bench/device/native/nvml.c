@@ -137,8 +137,20 @@ int nvmlSystemGetNVMLVersion(char *version, unsigned length) {
 
 /* --- what the card lacks ----------------------------------------------------------------------- */
 
-int nvmlDeviceGetNvLinkRemoteDeviceType(void) { return NOT_SUPPORTED; }
-int nvmlDeviceGetNvLinkRemotePciInfo_v2(void) { return NOT_SUPPORTED; }
+/* There is no header of NVML's to take names from: these are those that programs ask for. */
+#define LACKING(X)                                                                             \
+    X(nvmlDeviceGetNvLinkRemoteDeviceType) X(nvmlDeviceGetNvLinkRemotePciInfo_v2)              \
+    X(nvmlDeviceGetNvLinkState) X(nvmlDeviceGetNvLinkCapability) X(nvmlDeviceGetP2PStatus)     \
+    X(nvmlDeviceGetTopologyCommonAncestor) X(nvmlDeviceGetPciInfo_v3)                          \
+    X(nvmlDeviceGetUtilizationRates) X(nvmlDeviceGetPowerUsage)                                \
+    X(nvmlDeviceGetEnforcedPowerLimit) X(nvmlDeviceGetTotalEnergyConsumption)                  \
+    X(nvmlDeviceGetTemperature) X(nvmlDeviceGetClockInfo) X(nvmlDeviceGetMaxClockInfo)         \
+    X(nvmlDeviceGetMigMode) X(nvmlDeviceGetAttributes_v2) X(nvmlDeviceGetCpuAffinity)          \
+    X(nvmlDeviceGetMemoryAffinity) X(nvmlDeviceGetNumaNodeId) X(nvmlDeviceGetBAR1MemoryInfo)   \
+    X(nvmlDeviceGetPersistenceMode) X(nvmlDeviceGetFieldValues)
+#define LACK(name) \
+    int name(void) { return NOT_SUPPORTED; }
+LACKING(LACK)
 
 struct fabric_info {
     unsigned version;

@@ -14,6 +14,10 @@ int blocks_per_multiprocessor(void) {
     return card->major >= 8 ? 32 : 16;
 }
 
+static bool is_data_centre(const struct device_settings *card) {
+    return card->minor == 0; /* 8.0, 9.0, 10.0: 8.6, 8.9 and 12.0 are mostly of the desktop */
+}
+
 /* Attributes have the same numbers in the runtime and in the driver, which names more of them.
  * One that is not here is 0: a feature that the card lacks. */
 int device_attribute(int attribute) {
@@ -57,14 +61,16 @@ int device_attribute(int attribute) {
         IS(LOCAL_L1_CACHE_SUPPORTED, 1)
         IS(CAN_MAP_HOST_MEMORY, 1)
         IS(UNIFIED_ADDRESSING, 1)
-        IS(ECC_ENABLED, 1)
+        IS(ECC_ENABLED, is_data_centre(card))
         IS(PCI_BUS_ID, 1)
         IS(COMPUTE_PREEMPTION_SUPPORTED, 1)
         IS(COOPERATIVE_LAUNCH, 1)
         IS(HOST_REGISTER_SUPPORTED, 1)
         IS(CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1)
         IS(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1)
-        IS(SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2)
+        IS(SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, is_data_centre(card) ? 2 : 64)
+        IS(CLUSTER_LAUNCH, card->major >= 9)
+        IS(TENSOR_MAP_ACCESS_SUPPORTED, card->major >= 9)
 #undef IS
     }
     return 0;

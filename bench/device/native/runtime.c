@@ -1,4 +1,4 @@
-/* The CUDA runtime's functions for memory, errors, devices and launches. */
+/* The CUDA runtime's functions for errors, devices, memory and copies. */
 #include "virtual_gpu.h"
 
 #include <cuda.h>
@@ -91,7 +91,23 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
 
 cudaError_t cudaDeviceGetPCIBusId(char *text, int length, int device) {
     if (device) return report(cudaErrorInvalidDevice);
-    snprintf(text, (size_t)length, "0000:01:00.0");
+    snprintf(text, (size_t)length, PCI_BUS_ID);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *text) {
+    (void)text;
+    return cudaGetDevice(device);
+}
+
+cudaError_t cudaGetDeviceFlags(unsigned *flags) {
+    *flags = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit) {
+    (void)limit;
+    *value = 1 << 20;
     return cudaSuccess;
 }
 
@@ -190,6 +206,30 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     return cudaSuccess;
 }
 
+cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                         size_t width, size_t height, enum cudaMemcpyKind kind) {
+    return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, NULL);
+}
+
+#if CUDART_VERSION >= 13000
+cudaError_t cudaMemcpyBatchAsync(void *const *to, const void *const *from, const size_t *sizes,
+                                 size_t count,
+                                 struct cudaMemcpyAttributes *attributes,
+                                 size_t *attribute_starts, size_t attribute_count,
+                                 cudaStream_t stream) {
+    (void)attributes, (void)attribute_starts, (void)attribute_count;
+    for (size_t i = 0; i < count; i++)
+        cudaMemcpyAsync(to[i], from[i], sizes[i], cudaMemcpyDefault, stream);
+    return cudaSuccess;
+}
+#endif
+
+cudaError_t cudaMemcpyFromSymbol(void *to, const void *symbol, size_t bytes, size_t offset,
+                                 enum cudaMemcpyKind kind) {
+    (void)symbol, (void)offset;
+    return cudaMemcpy(to, (const void *)SYMBOL_ADDRESS, bytes, kind);
+}
+
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                 size_t bytes, cudaStream_t stream) {
     (void)to_device, (void)from_device;
@@ -206,77 +246,10 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     return cudaMemset(to, value, bytes);
 }
 
-/* --- kernels --------------------------------------------------------------------------------- */
-
-static cudaError_t count_launch(void) {
-    COUNT(kernel_launch);
-    return cudaSuccess;
-}
-
-cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments,
-                             size_t shared_bytes, cudaStream_t stream) {
-    (void)kernel, (void)grid, (void)block, (void)arguments, (void)shared_bytes, (void)stream;
-    return count_launch();
-}
-
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
-                                void **arguments) {
-    (void)config, (void)kernel, (void)arguments;
-    return count_launch();
-}
-
-cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block,
-                                        void **arguments, size_t shared_bytes,
-                                        cudaStream_t stream) {
-    return cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
-}
-
-/* From CUDA 13 on, `kernel<<<...>>>` compiles to these two, which no public header declares. */
-cudaError_t __cudaGetKernel(void **kernel, const void *function) {
-    *kernel = (void *)function;
-    return cudaSuccess;
-}
-
-cudaError_t __cudaLaunchKernel(void *kernel, dim3 grid, dim3 block, void **arguments,
-                               size_t shared_bytes, cudaStream_t stream) {
-    return cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
-}
-
-cudaError_t __cudaLaunchKernel_ptsz(void *kernel, dim3 grid, dim3 block, void **arguments,
-                                    size_t shared_bytes, cudaStream_t stream) {
-    return cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream);
-}
-
-cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel) {
-    (void)kernel;
-    const struct device_settings *card = fragbench_settings();
-    memset(attributes, 0, sizeof *attributes);
-    attributes->maxThreadsPerBlock = 1024;
-    attributes->numRegs = 64;
-    attributes->binaryVersion = attributes->ptxVersion = card->major * 10 + card->minor;
-    attributes->maxDynamicSharedSizeBytes = card->shared_memory_per_block;
-    return cudaSuccess;
-}
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *kernel,
-                                                          int block_size, size_t shared_bytes) {
-    (void)kernel, (void)block_size, (void)shared_bytes;
-    *blocks = 1;
-    return cudaSuccess;
-}
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *kernel,
-                                                                   int block_size,
-                                                                   size_t shared_bytes,
-                                                                   unsigned flags) {
-    (void)flags;
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, block_size, shared_bytes);
-}
-
-cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *kernel,
-                                           const cudaLaunchConfig_t *config) {
-    (void)kernel, (void)config;
-    *clusters = 8;
+cudaError_t cudaMemset2DAsync(void *to, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream) {
+    (void)stream;
+    for (size_t row = 0; row < height; row++) set_bytes((char *)to + row * pitch, value, width);
     return cudaSuccess;
 }
 

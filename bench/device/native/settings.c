@@ -60,9 +60,3 @@ const struct device_settings *fragbench_settings(void) {
     start_device();
     return &settings;
 }
-
-void trace_unsupported(const char *function) {
-    COUNT(unsupported);
-    if (fragbench_settings()->trace)
-        fprintf(stderr, "fragbench: the virtual GPU does not support %s\n", function);
-}

@@ -5,7 +5,7 @@
 #include <cuda_runtime_api.h>
 
 /* Handles are numbered: PyTorch compares them and never looks inside. */
-static void *next_handle(void) {
+void *next_handle(void) {
     static uintptr_t last = 0x1000;
     return (void *)__atomic_add_fetch(&last, 16, __ATOMIC_RELAXED);
 }
@@ -13,8 +13,8 @@ static void *next_handle(void) {
 /* --- streams --------------------------------------------------------------------------------- */
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
-    if (least) *least = 0;
-    if (greatest) *greatest = -5;
+    if (least) *least = LEAST_PRIORITY;
+    if (greatest) *greatest = GREATEST_PRIORITY;
     return cudaSuccess;
 }
 
@@ -41,6 +41,23 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority) {
     (void)stream;
     *priority = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags) {
+    (void)stream;
+    *flags = cudaStreamNonBlocking;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id) {
+    *id = (uintptr_t)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device) {
+    (void)stream;
+    *device = 0;
     return cudaSuccess;
 }
 

@@ -4,19 +4,26 @@
  * library stands in for both: it accounts for device memory and backs none of it, so that the real
  * allocator runs on a card of any size. Kernels launch and do nothing.
  *
- *   settings.c    what the card is: size, name, capability (environment variables)
- *   memory.c      device addresses, physical pages, capacity
- *   counters.c    what was asked of the driver, for Python and for the summary at exit
- *   properties.c  device properties and attributes
- *   host.c        copies, page-locked host memory
- *   runtime.c     cuda*: devices, memory, copies, launches
- *   streams.c     cuda*: streams, events, graph capture
- *   lookup.c      cu*: functions by name
- *   driver.c      cu*: devices, modules, launches
- *   driver_memory.c  cu*: memory
- *   inert.c       functions that do nothing, and those that say "not supported"
- *   matrix.c      cuBLAS and cuBLASLt, which do nothing
- *   nvml.c        a library of its own: libnvidia-ml.so.1
+ *   settings.c          what the card is: size, name, capability (environment variables)
+ *   memory.c            device addresses, physical pages, capacity
+ *   counters.c          what was asked of the driver, for Python and for the summary at exit
+ *   trace.c             what a program called, by name
+ *   properties.c        device properties and attributes
+ *   host.c              copies, page-locked host memory
+ *   runtime.c           cuda*: errors, devices, memory, copies
+ *   runtime_launches.c  cuda*: launches, occupancy
+ *   streams.c           cuda*: streams, events, graph capture
+ *   lookup.c            cu*: functions by name
+ *   driver.c            cu*: errors, the device, its context
+ *   driver_modules.c    cu*: modules, libraries, launches
+ *   driver_memory.c     cu*: memory
+ *   driver_streams.c    cu*: streams, events
+ *   inert.c             functions that do nothing
+ *   matrix.c            cuBLAS and cuBLASLt, which do nothing
+ *   nvml.c              a library of its own: libnvidia-ml.so.1
+ *
+ * Every other function of CUDA's and cuBLAS's headers says "not supported": the build makes a file of them
+ * (bench/device/stand_ins.py).
  */
 #ifndef FRAGBENCH_VIRTUAL_GPU_H
 #define FRAGBENCH_VIRTUAL_GPU_H
@@ -85,7 +92,22 @@ extern struct device_counters counters;
  * fork server imports PyTorch long before a run's settings are known, so this cannot be done when
  * the library is loaded. */
 void start_device(void);
+
+/* Counts a refusal and, if the setting `trace` is on, names the function. */
 void trace_unsupported(const char *function);
+void print_calls(void);
+#define ERROR_NOT_SUPPORTED 801 /* the same in the runtime and in the driver */
+#define CUBLAS_NOT_SUPPORTED 15
+
+/* Functions declared without arguments, in files that include no CUDA header: a C function may
+ * ignore what it is passed. */
+#define DO_NOTHING(name) \
+    int name(void) { return 0; }
+#define REFUSE(name, error)       \
+    int name(void) {              \
+        trace_unsupported(#name); \
+        return error;             \
+    }
 
 enum memory_status { MEMORY_OK, MEMORY_EXHAUSTED, MEMORY_INVALID };
 
@@ -113,6 +135,13 @@ void host_free(void *pointer);
 void host_register(void *pointer, size_t bytes);
 bool host_unregister(void *pointer);
 bool is_pinned(const void *pointer);
+
+#define PCI_BUS_ID "0000:01:00.0"
+
+/* Streams, events and modules are numbers: who has a handle compares it and never looks inside. */
+void *next_handle(void);
+#define LEAST_PRIORITY 0
+#define GREATEST_PRIORITY (-5)
 
 int device_attribute(int attribute);
 int blocks_per_multiprocessor(void);

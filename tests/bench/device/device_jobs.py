@@ -104,6 +104,27 @@ def collect_garbage(payload: dict[str, Any]) -> int:
 # --- the device -----------------------------------------------------------------------------------
 
 
+# Of CUdevice_attribute in cuda.h. PyTorch's and Triton's launch heuristics divide by these.
+DIVISORS = {
+    "MAX_THREADS_PER_BLOCK": 1,
+    "WARP_SIZE": 10,
+    "MAX_REGISTERS_PER_BLOCK": 12,
+    "MULTIPROCESSOR_COUNT": 16,
+    "GLOBAL_MEMORY_BUS_WIDTH": 37,
+    "MAX_THREADS_PER_MULTIPROCESSOR": 39,
+    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 81,
+    "MAX_REGISTERS_PER_MULTIPROCESSOR": 82,
+    "MAX_BLOCKS_PER_MULTIPROCESSOR": 106,
+}
+ECC_ENABLED, SINGLE_TO_DOUBLE_RATIO, CLUSTER_LAUNCH = 32, 87, 120
+
+
+def attribute(number: int) -> int:
+    value = ctypes.c_int()
+    ctypes.CDLL(None).cuDeviceGetAttribute(ctypes.byref(value), number, 0)
+    return value.value
+
+
 def describe_device(payload: dict[str, Any]) -> dict[str, Any]:
     properties: Any = torch.cuda.get_device_properties(0)
     return {
@@ -115,6 +136,10 @@ def describe_device(payload: dict[str, Any]) -> dict[str, Any]:
         "total": properties.total_memory,
         "free": torch.cuda.mem_get_info()[0],
         "device_count": torch.cuda.device_count(),
+        "zeros": [name for name, number in DIVISORS.items() if not attribute(number)],
+        "clusters": attribute(CLUSTER_LAUNCH),
+        "has_ecc": attribute(ECC_ENABLED),
+        "double_to_single": attribute(SINGLE_TO_DOUBLE_RATIO),
     }
 
 
@@ -159,14 +184,45 @@ def read_values_back(payload: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def capture_a_graph(payload: dict[str, Any]) -> int:
-    source = tensor(1)
+def capture_a_graph(payload: dict[str, Any]) -> dict[str, Any]:
+    """Launches of the graph, and which streams say that they are captured, before and during it."""
+    source, other = tensor(1), torch.cuda.Stream()
+    captured = [torch.cuda.is_current_stream_capturing()]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
+        captured.append(torch.cuda.is_current_stream_capturing())
+        with torch.cuda.stream(other):
+            captured.append(torch.cuda.is_current_stream_capturing())
         result = source + source
     graph.replay()
+    captured.append(torch.cuda.is_current_stream_capturing())
     assert result.shape == source.shape
-    return DriverCalls().read()["graph_launch"]
+    return {"launches": DriverCalls().read()["graph_launch"], "captured": captured}
+
+
+def ask_nvml(payload: dict[str, Any]) -> dict[str, Any]:
+    """What NVML says with 16 MiB taken, and its answer to what the card lacks."""
+    nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    held = tensor(16)
+    device, count = ctypes.c_void_p(), ctypes.c_uint()
+    name, memory = ctypes.create_string_buffer(100), (ctypes.c_uint64 * 3)()
+    version = (ctypes.c_int * 2)()
+    nvml.nvmlInit_v2()
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+    nvml.nvmlDeviceGetName(device, name, 100)
+    nvml.nvmlDeviceGetMemoryInfo(device, memory)
+    nvml.nvmlDeviceGetCudaComputeCapability(
+        device, version, ctypes.byref(version, ctypes.sizeof(ctypes.c_int))
+    )
+    del held
+    return {
+        "count": count.value,
+        "name": name.value.decode(),
+        "memory_mib": [part // MIB for part in memory],
+        "capability": list(version),
+        "power": nvml.nvmlDeviceGetPowerUsage(device, None),
+    }
 
 
 def fork_with_other_settings(payload: dict[str, Any]) -> list[float]:
@@ -260,6 +316,39 @@ def call_unknown_function(payload: dict[str, Any]) -> list[int]:
     function = ctypes.c_void_p()
     found = cuda.cuGetProcAddress(b"cuNoSuchThing", ctypes.byref(function), 13000, 0)
     return [found, ctypes.CFUNCTYPE(ctypes.c_int)(function.value or 0)()]
+
+
+def call_missing_functions(payload: dict[str, Any]) -> list[int]:
+    """Functions of CUDA's headers that are linked to, not looked up."""
+    cuda = ctypes.CDLL(None)
+    return [getattr(cuda, name)() for name in payload["names"]]
+
+
+def copy_by_address(payload: dict[str, Any]) -> dict[str, Any]:
+    """The driver's copies, of page-locked memory that it made, and what it says of pointers."""
+    cuda = ctypes.CDLL(None)
+    page_locked, device, kind = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint()
+    length = ctypes.c_size_t(4)
+    cuda.cuMemHostAlloc(ctypes.byref(page_locked), length, 0)
+    cuda.cuMemAlloc_v2(ctypes.byref(device), length)
+    host = (ctypes.c_char * 4).from_address(page_locked.value)
+    other = ctypes.create_string_buffer(b"abc", 4)
+    found: dict[str, Any] = {}
+    cuda.cuMemcpy(page_locked, other, length)
+    found["from_host"] = host.value.decode()
+    cuda.cuMemcpy(device, page_locked, length)
+    cuda.cuMemcpyAsync(page_locked, device, length, None)
+    found["from_device"] = list(host.raw)
+    cuda.cuMemsetD8_v2(page_locked, ord("x"), ctypes.c_size_t(2))
+    found["set"] = host.value.decode()
+    for name, pointer in (("page_locked", page_locked), ("device", device), ("pageable", other)):
+        error = cuda.cuPointerGetAttribute(ctypes.byref(kind), MEMORY_TYPE, pointer)
+        found[name] = error or kind.value
+    found["freed"] = [cuda.cuMemFreeHost(page_locked), cuda.cuMemHostUnregister(page_locked)]
+    return found
+
+
+MEMORY_TYPE = 2  # of CUpointer_attribute; its values are HOST = 1 and DEVICE = 2
 
 
 # --- statistics -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,27 @@ for step in range(200):
 print(cache.get_seq_length(), torch.cuda.memory_allocated() - weights)
 """
 
+MANAGED = """
+for _ in range(5):
+    print(ctypes.CDLL(None).cudaMallocManaged(None, 1, 1))
+"""
+
+CALLS = (
+    """
+import ctypes
+import torch, triton
+@triton.jit
+def nothing(pointer):
+    pass
+held = [torch.empty(30 << 20, dtype=torch.uint8, device="cuda") for _ in range(3)]
+for _ in range(2):
+    nothing[(1,)](held[0])
+name = ctypes.create_string_buffer(100)
+ctypes.CDLL("libnvidia-ml.so.1").nvmlDeviceGetName(None, name, 100)
+"""
+    + MANAGED
+)
+
 
 def execute(tmp_path: Path, program: str, *settings: str) -> subprocess.CompletedProcess[str]:
     script = tmp_path / "program.py"
@@ -76,14 +98,16 @@ def test_a_modules_forward_pass_allocates_what_it_would(tmp_path: Path) -> None:
 
 def test_a_program_is_told_that_it_runs_on_a_virtual_gpu(tmp_path: Path) -> None:
     program = 'import torch; x = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")'
-    done = execute(tmp_path, program, "memory=10", "alloc_conf=expandable_segments:True")
+    done = execute(
+        tmp_path, program, "memory=10", "context=1.5", "alloc_conf=expandable_segments:True"
+    )
     assert done.returncode == 0, done.stderr
     first, last = done.stderr.splitlines()
     assert first == (
         "fragbench: virtual NVIDIA A100-SXM4-80GB, 10.00 GiB: kernels do nothing, values read "
         "back are zeros"
     )
-    assert last.startswith("fragbench: peak device memory 40.0 MiB of 10240.0 MiB")
+    assert last.startswith("fragbench: peak device memory 40.0 MiB of 10240.0 MiB (context 1536")
     assert "cuMemMap 2" in last
 
 
@@ -97,16 +121,28 @@ def test_an_unmodified_llama_decodes_with_a_dynamic_cache(tmp_path: Path) -> Non
     assert kv_bytes < held < kv_bytes + (64 << 20)
 
 
-def test_calls_that_are_not_supported_are_named_on_request(tmp_path: Path) -> None:
-    program = (
-        "import torch\n"
-        "image = torch.ones(1, 1, 8, 8).cuda()\n"
-        "try: torch.nn.functional.conv2d(image, image)\n"
-        "except RuntimeError: pass\n"
-    )
-    named = "the virtual GPU does not support cuGetExportTable"
-    assert named in execute(tmp_path, program, "trace=true").stderr
-    assert named not in execute(tmp_path, program).stderr
+def test_a_trace_lists_what_was_called_and_what_is_not_supported(tmp_path: Path) -> None:
+    done = execute(tmp_path, CALLS, "gpu=h100_80gb", "trace=true")
+    assert done.returncode == 0, done.stderr
+    listed = re.findall(r"^fragbench: +(\d+) (.+)$", done.stderr, re.MULTILINE)
+    counts = {name: int(count) for count, name in listed}
+    assert counts["cudaMalloc"] == 3
+    assert counts["cuModuleLoadData"] == 1
+    assert counts["cuLaunchKernelEx"] == 2
+    assert counts["nvmlDeviceGetName"] == 1
+    assert counts["cudaMallocManaged (not supported)"] == 5
+    assert "cudaMallocManaged" not in counts
+    assert list(counts.values()) == sorted(counts.values(), reverse=True)
+    # Named at once as well, the first time.
+    assert done.stderr.count("the virtual GPU does not support cudaMallocManaged") == 1
+    assert done.stdout.split() == ["801"] * 5
+
+
+def test_without_a_trace_nothing_is_listed(tmp_path: Path) -> None:
+    done = execute(tmp_path, "import ctypes\n" + MANAGED)
+    assert done.stdout.split() == ["801"] * 5
+    assert "cudaMallocManaged" not in done.stderr
+    assert "unsupported 5" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -115,7 +151,9 @@ def test_calls_that_are_not_supported_are_named_on_request(tmp_path: Path) -> No
         (["gpu=a100_80gb", "python"], "put `--` between"),
         (["gpu=a100_80gb", "--"], "no command after"),
         (["gpu=b300", "--", "python"], "gpu=b300 .* a100_40gb, a100_80gb, h100_80gb"),
-        (["size=3", "--", "python"], "'size=3' .* gpu=, memory=, alloc_conf=, trace="),
+        (["size=3", "--", "python"], "'size=3' .* gpu=, memory=, context=, alloc_conf=, trace="),
+        (["context=none", "--", "python"], "context=none .* 0 to below 79.15"),
+        (["context=80", "--", "python"], "context=80 .* own is 0.5"),
         (["memory=0.1", "--", "python"], "memory=0.1 .* above 0.5"),
         (["memory=lots", "--", "python"], "memory=lots .* GiB"),
         (["trace=maybe", "--", "python"], "trace=maybe must be true or false"),

@@ -98,6 +98,10 @@ def test_the_device_is_what_its_settings_say(launcher: Launcher, name: str) -> N
         "total": gpu.memory_bytes,
         "free": gpu.usable_bytes,
         "device_count": 1,
+        "zeros": [],
+        "clusters": int(gpu.compute_capability >= "9.0"),
+        "has_ecc": int(gpu.compute_capability.endswith(".0")),
+        "double_to_single": 2 if gpu.compute_capability.endswith(".0") else 64,
     }
 
 
@@ -131,7 +135,20 @@ def test_device_memory_reads_as_zeros_and_host_memory_as_it_is(on_gpu: Runner) -
 
 
 def test_a_graph_is_captured_and_launched(on_gpu: Runner) -> None:
-    assert on_gpu("capture_a_graph") == 1
+    found = on_gpu("capture_a_graph")
+    # Only the stream that a capture began on is captured, and only until it ends.
+    assert found == {"launches": 1, "captured": [False, True, False, False]}
+
+
+def test_nvml_describes_the_same_card(on_gpu: Runner) -> None:
+    not_supported = 3
+    assert on_gpu("ask_nvml", memory_gib=2) == {
+        "count": 1,
+        "name": "NVIDIA A100-SXM4-80GB",
+        "memory_mib": [2048, 2048 - 16, 16],  # total, free, used
+        "capability": [8, 0],
+        "power": not_supported,
+    }
 
 
 def test_freeing_what_is_not_allocated_is_an_error(on_gpu: Runner) -> None:
@@ -170,6 +187,25 @@ def test_addresses_never_run_out_in_a_long_life(on_gpu: Runner) -> None:
 def test_an_unknown_driver_function_answers_not_supported(on_gpu: Runner) -> None:
     success, not_supported = 0, 801
     assert on_gpu("call_unknown_function") == [success, not_supported]
+
+
+def test_every_function_of_cudas_headers_answers(on_gpu: Runner) -> None:
+    missing = ["cudaMallocManaged", "cudaMemPoolCreate", "cuGraphAddNode_v2", "cuMulticastCreate"]
+    assert on_gpu("call_missing_functions", names=missing) == [801] * len(missing)
+
+
+def test_a_copys_direction_follows_from_its_addresses(on_gpu: Runner) -> None:
+    invalid_value, not_registered = 1, 713
+    host_memory, device_memory = 1, 2
+    assert on_gpu("copy_by_address") == {
+        "from_host": "abc",
+        "from_device": [0, 0, 0, 0],
+        "set": "xx",
+        "page_locked": host_memory,
+        "device": device_memory,
+        "pageable": invalid_value,
+        "freed": [0, not_registered],
+    }
 
 
 def test_a_forked_process_takes_its_own_settings(on_gpu: Runner) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 from bench.errors import SettingError
 from bench.report import quantities as q
 from bench.report.page import Contents
-from bench.report.results import Run
+from bench.report.results import Run, flat
 
 STORE_VARIABLE = "MLFLOW_TRACKING_URI"
 CONTENT_TAG = "fragbench.content"
@@ -73,18 +71,6 @@ def _log(client: Any, experiment: str, run: Run, content: str) -> None:
     if page.is_file():
         client.log_artifact(key, str(page))
     client.set_terminated(key, "FINISHED" if run.completed else "FAILED")
-
-
-def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    """Settings by their dotted names, as text."""
-    found: dict[str, str] = {}
-    for key, value in settings.items():
-        name = f"{above}{key}"
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{name}.")
-        else:
-            found[name] = value if isinstance(value, str) else json.dumps(value, default=str)
-    return found
 
 
 def _key(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import copysign, inf
@@ -14,7 +13,7 @@ from bench.report import quantities as q
 from bench.report.differences import LEAST, shown
 from bench.report.quantities import Quantity
 from bench.report.repeats import VERSIONS, gathered, name_without
-from bench.report.results import NOT_OF_THE_RUN, Run
+from bench.report.results import NOT_OF_THE_RUN, Run, flat
 from bench.report.sensitivity import split
 from bench.report.statistics import Estimate, paired_change, unpaired_change
 
@@ -161,18 +160,7 @@ def _unlike(before: Run, after: Run) -> dict[str, tuple[Any, Any]]:
     }
     pairs |= {key: (before.environment.get(key), after.environment.get(key)) for key in VERSIONS}
     pairs["seeds"] = before.seeds, after.seeds
-    old, new = _flat(before.config), _flat(after.config)
-    pairs |= {key: (old.get(key), new.get(key)) for key in old | new}
+    old, new = flat(before.config), flat(after.config)
+    unlike = (old | new).keys() - {*NOT_OF_THE_RUN, "seed"}
+    pairs |= {key: (old.get(key), new.get(key)) for key in old | new if key in unlike}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Settings by their dotted names."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        name = f"{above}{key}"
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{name}.")
-        elif name not in (*NOT_OF_THE_RUN, "seed"):
-            found[name] = json.dumps(value, default=str) if isinstance(value, list) else value
-    return found

@@ -198,6 +198,18 @@ def mean_of(run: Run, read: Callable[[Run], float | None]) -> float | None:
     return fmean(known) if len(known) == len(values) else None
 
 
+def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """Settings by their dotted names, as text."""
+    found: dict[str, str] = {}
+    for key, value in settings.items():
+        name = f"{above}{key}"
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{name}.")
+        else:
+            found[name] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return found
+
+
 def _sums(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Of what all of them count."""
     shared = set.intersection(*(set(each) for each in counts))

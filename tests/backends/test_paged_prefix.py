@@ -168,7 +168,10 @@ def test_an_unbounded_pool_finds_what_mooncakes_ids_share(name: str, share: floa
     assert found / blocks == pytest.approx(share, abs=5e-5)
 
 
-@pytest.mark.parametrize(("name", "share"), [("conversation", 0.366), ("synthetic", 0.640)])
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [pytest.param("conversation", 0.366, marks=pytest.mark.long), ("synthetic", 0.640)],
+)
 def test_counted_as_the_trace_counts_partial_last_blocks_are_hits_too(
     name: str, share: float
 ) -> None:

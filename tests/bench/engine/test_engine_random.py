@@ -23,7 +23,7 @@ def _on_gpu(strategy: str, alloc_conf: str, examples: int) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_books_agree_after_every_step_in_host_memory(strategy: str) -> None:
-    check_random_engine(strategy, "cpu", examples=15)
+    check_random_engine(strategy, "cpu", examples=6)
 
 
 def test_random_lives_meet_what_is_rare() -> None:
@@ -35,7 +35,10 @@ def test_random_lives_meet_what_is_rare() -> None:
     assert min(seen[event] for event in rare) > 0, seen
 
 
-@pytest.mark.parametrize("alloc_conf", ["", EXPANDABLE], ids=["segments", "expandable"])
+@pytest.mark.parametrize(
+    "alloc_conf", ["", pytest.param(EXPANDABLE, marks=pytest.mark.long)],
+    ids=["segments", "expandable"],
+)  # fmt: skip
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_books_agree_after_every_step_in_the_caching_allocator(
     strategy: str, alloc_conf: str

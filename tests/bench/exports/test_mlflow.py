@@ -10,7 +10,8 @@ import pytest
 
 from bench.errors import SettingError
 from bench.exports.command import main
-from bench.exports.mlflow_runs import STORE_VARIABLE, flat
+from bench.exports.mlflow_runs import STORE_VARIABLE
+from bench.report.results import flat
 
 WriteRun = Callable[..., Path]
 IS_INSTALLED = find_spec("mlflow") is not None

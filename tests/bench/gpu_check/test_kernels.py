@@ -38,7 +38,9 @@ def test_all_sizes_and_dtypes_are_checked(interpreter: Executor) -> None:
     assert {heads for _, heads, *_ in found} > set(HEADS)
 
 
-@pytest.mark.parametrize("numbers", [(0, 7), (13, 19), (30, 32)])
+@pytest.mark.parametrize(
+    "numbers", [(0, 7), *(pytest.param(n, marks=pytest.mark.long) for n in ((13, 19), (30, 32)))]
+)
 def test_the_kernels_pass(interpreter: Executor, numbers: tuple[int, ...]) -> None:
     rows = interpreter.submit(check_variants, numbers).result()
     assert len(rows) == 5 * len(numbers)

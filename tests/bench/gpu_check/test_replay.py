@@ -96,6 +96,7 @@ def test_a_dropped_event_is_caught_and_named(twin: Device) -> None:
     assert f"event {place} (allocates {EVENTS[place][1]:,} bytes)" in found.first
 
 
+@pytest.mark.long
 def test_a_recorded_run_replays_alike_event_by_event(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,6 +163,7 @@ def test_a_server_that_dies_ends_the_run_with_its_cause(role: str, tmp_path: Pat
     assert main(["report", str(out)]) == 0
 
 
+@pytest.mark.long
 def test_a_run_of_which_nothing_completes_failed(tmp_path: Path) -> None:
     leave = ("workload/clients=leaving", "workload.clients.leave_share=1",
              "workload.clients.leave=[before_first_token]",

@@ -106,6 +106,7 @@ def standing_still(server: Server) -> float:
     return seen[-1]
 
 
+@pytest.mark.long
 def test_a_reader_that_lags_and_leaves_frees_memory(out: Path) -> None:
     with running(out, "backend=paged", *VIRTUAL, "time_scale=1000") as server:
         with server.begin(LONG, receive_bytes=4096):
@@ -115,6 +116,7 @@ def test_a_reader_that_lags_and_leaves_frees_memory(out: Path) -> None:
         server.wait_until(lambda: held_bytes(server) == 0)
 
 
+@pytest.mark.long
 def test_a_reader_that_lags_too_long_is_cut_off(out: Path) -> None:
     limits = ("time_scale=1000", "request_timeout_s=3")
     with (
@@ -145,7 +147,7 @@ def test_a_server_that_stops_finishes_what_it_answers_and_takes_no_more(out: Pat
     assert server.summary()["requests"]["completed"] == 1
 
 
-@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("signals", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_what_takes_longer_than_the_drain_is_ended(out: Path, signals: int) -> None:
     """One signal and no patience, or patience and a second signal."""
     drain = "drain_s=0" if signals == 1 else "drain_s=1000"

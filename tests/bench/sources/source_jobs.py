@@ -14,7 +14,7 @@ from backends.contiguous import Contiguous
 from backends.paged import Paged
 from bench.device.stats import DriverCalls, hold_back
 from bench.engine.activations import Activations, record
-from bench.engine.engine import _work
+from bench.engine.engine import step_work
 from bench.engine.scheduler import Plan
 from bench.engine.sequence import Sequence
 from bench.sources.active import Sources
@@ -53,7 +53,7 @@ class Stage:
         """A step that gives each of them a token."""
         for each in sequences:
             each.chunk = each.known - each.computed
-        work = _work(Plan(list(sequences)))
+        work = step_work(Plan(list(sequences)))
         self.source.step_begins(sequences, work)
         self.source.step_ended(sequences, work)
         for number, each in enumerate(sequences):

@@ -29,7 +29,7 @@ from bench.phases import Phases
 from bench.progress import ProgressView
 from bench.report.comparison import print_comparison
 from bench.report.results import load_runs
-from bench.setting_files import write_config
+from bench.setting_files import unusable, write_config
 
 MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed",
            "backends.paged", "backends.paged_prefix", "backends.paged_radix", "backends.vmm",
@@ -113,8 +113,8 @@ def run_cells(cells: list[Cell], console: Console, folder: Path, *, show: bool =
     phases = Phases()
     phases.ended("compose and check")
     matrix = _Matrix(deque(), cells[0].config["jobs"], len(cells))
-    board = Board(folder.name, len(cells)) if cells[0].config["dashboard"] else None
-    with Interrupts() as interrupts, live_page(board, folder, console):
+    board = Board(folder.name, len(cells))
+    with Interrupts() as interrupts, live_page(cells[0], board, folder, console):
         for kind in dict.fromkeys(cell.device for cell in cells):  # one launcher a device kind
             matrix.waiting.extend(cell for cell in cells if cell.device == kind)
             _run_kind(kind, matrix, interrupts, console, board)
@@ -138,9 +138,9 @@ def run_cells(cells: list[Cell], console: Console, folder: Path, *, show: bool =
 
 
 @contextmanager
-def live_page(board: Board | None, folder: Path, console: Console) -> Iterator[None]:
-    """Serves the page of a board, if there is one, and says where."""
-    if board is None:
+def live_page(cell: Cell, board: Board, folder: Path, console: Console) -> Iterator[None]:
+    """Serves the page of a board, if a cell's settings ask for it, and says where."""
+    if not cell.config["dashboard"]:
         yield
         return
     from bench.dashboard.server import LivePage  # it draws: a second that others need not wait
@@ -160,15 +160,11 @@ def check_folder(folder: Path) -> None:
             )
         above = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     except OSError as error:
-        raise _unusable(folder, error.strerror or str(error)) from error
+        raise unusable(folder, error.strerror or str(error)) from error
     if not above.is_dir():
-        raise _unusable(folder, f"{above} is a file")
+        raise unusable(folder, f"{above} is a file")
     if not os.access(above, os.W_OK | os.X_OK):
-        raise _unusable(folder, f"{above} is not yours to write to")
-
-
-def _unusable(folder: Path, why: str) -> SettingError:
-    return SettingError(f"out={folder} cannot be made: {why}; choose another folder.")
+        raise unusable(folder, f"{above} is not yours to write to")
 
 
 class Interrupts:
@@ -204,7 +200,7 @@ def _run_kind(
     matrix: _Matrix,
     interrupts: Interrupts,
     console: Console,
-    board: Board | None,
+    board: Board,
 ) -> None:
     """Runs the waiting cells, which are of one device kind, unless the user stops them."""
     stopping = False

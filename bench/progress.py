@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.text import Text
 
 from bench.dashboard.board import Board
+from bench.durations import spoken
+from bench.live_view import LiveView
 
-REFRESH_PER_SECOND = 4
 LEAST_SHARE = 0.02
 """Of the work; time left is not guessed from less."""
 
 
-class ProgressView:
+class ProgressView(LiveView):
     """Follows cells on a terminal; without one it prints a line as each ends.
 
     `before` has the statuses of the cells that ended before this view began; `board` hears of all
@@ -32,49 +31,29 @@ class ProgressView:
         before: Sequence[str | None],
         board: Board | None = None,
     ) -> None:
-        self._console = console
-        self._board = board
+        super().__init__(console, board or Board("", total))
         self._total = total
         self._done = len(before)
         self._done_before = len(before)
         self._failed = sum(status == "failed" for status in before)
         self._running: dict[str, tuple[float, Mapping[str, Any]]] = {}
-        self._notes: list[str] = []
         self._started = time.monotonic()
-        self._live = Live(console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True)
-
-    def __enter__(self) -> ProgressView:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
 
     def started(self, name: str) -> None:
         """A cell began."""
         self._running[name] = time.monotonic(), {}
-        if self._board is not None:
-            self._board.started(name)
+        self._board.started(name)
 
     def progress(self, name: str, data: Mapping[str, Any]) -> None:
         """A running cell said where it is."""
         began, _ = self._running[name]
         self._running[name] = began, data
-        if self._board is not None:
-            self._board.progress(name, data["simulated_s"], data)
+        self._board.progress(name, data["simulated_s"], data)
 
     def finished(self, name: str, status: str | None, cause: str | None) -> None:
         """A cell ended."""
         began, _ = self._running.pop(name)
-        if self._board is not None:
-            self._board.finished(name, status, cause)
+        self._board.finished(name, status, cause)
         self._done += 1
         self._failed += status == "failed"
         if self._total == 1 or (self._console.is_terminal and status == "completed"):
@@ -83,21 +62,10 @@ class ProgressView:
         text = f"[{self._done}/{self._total}] {name}: {status} in {seconds:.1f} s"
         self._print(text if cause is None else f"{text}: {cause}")
 
-    def note(self, text: str) -> None:
-        """A line for the user."""
-        self._notes.append(text)
-        if self._board is not None:
-            self._board.note(text)
-        if not self._console.is_terminal:
-            self._print(text)
-
     def tick(self) -> None:
         """Redraws."""
         if self._console.is_terminal:
             self._live.update(Group(*self._lines()))
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _lines(self) -> list[Text]:
         head = (
@@ -122,7 +90,7 @@ class ProgressView:
             for name, (began, _) in self._running.items()
             if shares[name] >= LEAST_SHARE
         ]
-        return f"about {_duration(max([left, *own]))} left"
+        return f"about {spoken(max([left, *own]))} left"
 
 
 def _line(text: str, style: str = "") -> Text:
@@ -141,11 +109,5 @@ def _state(seconds: float, data: Mapping[str, Any]) -> str:
     of = f" of {data['expected']:,}" if data["expected"] else ""
     return (
         f"{data['ended']:,}{of} requests ended, {data['running']} running, {data['waiting']:,} "
-        f"waiting; {_duration(data['simulated_s'])} simulated in {seconds:.0f} s"
+        f"waiting; {spoken(data['simulated_s'])} simulated in {seconds:.0f} s"
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

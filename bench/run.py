@@ -31,7 +31,6 @@ from bench.engine.one_at_a_time import OneAtATimeExecutor
 from bench.engine.scheduler import Limits
 from bench.engine.users import Users
 from bench.environment import environment
-from bench.errors import SettingError
 from bench.labels import labels
 from bench.metrics import summary
 from bench.metrics.accounting import MemoryAccount
@@ -42,7 +41,7 @@ from bench.metrics.records import write_json
 from bench.metrics.status import Status
 from bench.model.sampling import Sampler
 from bench.plugins import make, make_all
-from bench.setting_files import write_config, write_environment
+from bench.setting_files import make_folder, write_config, write_environment
 from bench.sources.active import Sources
 from bench.token_source import TextSource, token_source
 from bench.turns import count_turns, loop_name
@@ -115,7 +114,7 @@ class Run:
         self._memory = memory = DeviceMemory(config, backend, limits, device, sources)
         self._config = config
         self._folder = Path(payload["out"])
-        _make(self._folder)
+        make_folder(self._folder)
         write_config(self._folder, payload["config"])
         machine = environment(payload["command"])
         write_environment(self._folder, machine | {"memory": asdict(memory.plan)})
@@ -310,12 +309,3 @@ class Run:
 
 def _nothing_more(now: float) -> None:
     """Of a run that drains already."""
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingError(
-            f"out={folder} cannot be made: {error.strerror}; choose another folder."
-        ) from error

@@ -1,4 +1,5 @@
-"""config.yaml and environment.json, from which a run can be repeated; without secrets."""
+"""A folder of results, and its config.yaml and environment.json, from which a run can be repeated;
+without secrets."""
 
 from __future__ import annotations
 
@@ -7,10 +8,24 @@ from typing import Any
 
 import yaml
 
+from bench.errors import SettingError
 from bench.metrics.records import write_json, write_text
 
 SECRET = "api_key"
 """Settings of this name, in any section, are shown to nobody."""
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder of results, and those above it. Raises SettingError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unusable(folder, error.strerror or str(error)) from error
+
+
+def unusable(folder: Path, why: str) -> SettingError:
+    """Says so of a folder that `out` names."""
+    return SettingError(f"out={folder} cannot be made: {why}; choose another folder.")
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:

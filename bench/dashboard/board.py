@@ -60,6 +60,7 @@ class Board:
         with self._lock:
             cell = self._cells[name]
             cell.status, cell.cause, cell.ended_s = str(status), cause, time.monotonic()
+            cell.points, cell.now = [], {}  # it is named from now on
             self.ended += 1
 
     def note(self, text: str) -> None:

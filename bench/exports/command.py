@@ -13,6 +13,7 @@ from bench.report.command import SETTINGS as OBJECTIVE
 from bench.report.command import read_arguments
 from bench.report.page import Contents, contents
 from bench.report.rates import Slo
+from bench.setting_files import make_folder
 
 FORMATS = {
     "markdown": ("markdown:write_markdown", "overview.md: the first table of the report"),
@@ -54,12 +55,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     asked = _read(argv)
     shown = contents(asked.directory, asked.slo)
-    try:
-        asked.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingError(
-            f"out={asked.out} cannot be made: {error.strerror}; choose another folder."
-        ) from error
+    make_folder(asked.out)
     for name in asked.formats:
         paths = _writer(name)(shown, asked.out)
         print(f"{name}: {_said(paths, asked.out)}")

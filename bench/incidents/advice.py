@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from bench.incidents.episodes import of_kv
 from bench.incidents.rules import BLOCK_TOKENS, NOT_KNOWN, Layer
-from bench.incidents.words import mib, percent, share
 from bench.report.results import Run
+from bench.words import mib, percent, share
 
 ROLES = {
     Layer.CAPACITY: "application",

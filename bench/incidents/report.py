@@ -9,8 +9,8 @@ from typing import Any
 from bench.incidents.advice import ROLES, advice, live_share
 from bench.incidents.episodes import of_kv
 from bench.incidents.rules import BLOCK_TOKENS, NOT_KNOWN, Layer
-from bench.incidents.words import UNDEFINED, mib, percent, seconds, share
 from bench.report.results import Run
+from bench.words import UNDEFINED, mib, percent, seconds, share
 
 KINDS = {
     "reserve_refused": "request|s| waited at admission",

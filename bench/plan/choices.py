@@ -6,12 +6,17 @@ from typing import Any
 
 from bench.plan.layouts import BLOCKS, BUCKETS, LAYOUTS, RESERVED
 from bench.plan.page import Section
-from bench.plan.words import UNKNOWN, gib, percent, tokens, whole
+from bench.words import UNDEFINED, gib, percent, whole
 
 Plan = dict[str, Any]
 SHORT = {RESERVED: "reserved", BUCKETS: "in buckets", BLOCKS: "in blocks"}
 AT_ONCE = "Sequences at once, with max_model_len reserved, in buckets and in blocks:"
-_YES_NO = {True: "fit", False: "do not fit", None: UNKNOWN}
+_YES_NO = {True: "fit", False: "do not fit", None: UNDEFINED}
+
+
+def live_tokens(each: dict[str, Any]) -> str:
+    """Live tokens of a division, or that there is none."""
+    return "does not fit" if each["refused"] else whole(each["live_tokens"])
 
 
 def gains(plan: Plan) -> Section:
@@ -21,7 +26,7 @@ def gains(plan: Plan) -> Section:
         [
             each["setting"],
             percent(each["served_share"]),
-            tokens(each),
+            live_tokens(each),
             *(whole(each["sequences"][layout]) for layout in LAYOUTS),
             *([_YES_NO[each["all_fit_at_once"]]] if together else []),
         ]
@@ -47,7 +52,7 @@ def weights(plan: Plan) -> Section:
         [
             each["setting"],
             gib(each["weights_bytes"]),
-            tokens(each),
+            live_tokens(each),
             *(percent(each["waste_share"][layout]) for layout in LAYOUTS),
         ]
         for each in plan["weights"]
@@ -80,7 +85,7 @@ def parts(plan: Plan) -> Section | None:
             kind or "unnamed",
             percent(each["share"]),
             whole(each["max_model_len"]),
-            tokens(each),
+            live_tokens(each),
             *(whole(each["sequences"][layout]) for layout in LAYOUTS),
             whole(each["max_live_tokens"]),
             whole(each["max_num_seqs"]),

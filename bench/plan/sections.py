@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bench.exercise.wording import counted
-from bench.plan.choices import gains, parts, weights
+from bench.plan.choices import gains, live_tokens, parts, weights
 from bench.plan.layouts import BLOCKS, LAYOUTS
 from bench.plan.needed import EITHER
 from bench.plan.page import Section
-from bench.plan.words import gib, percent, tokens, whole
+from bench.words import gib, percent, whole
 
 Plan = dict[str, Any]
 SHARED_PROMPTS = 0.1
@@ -188,7 +188,7 @@ def _headroom(plan: Plan) -> Section:
             f"{name} prompts" + (" (as configured)" if name == headroom["prefill"] else ""),
             whole(each["largest_step_tokens"]),
             gib(each["activation_peak_bytes"]),
-            tokens(each),
+            live_tokens(each),
         ]
         for name, each in headroom["prefills"].items()
     ]

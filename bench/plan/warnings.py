@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.gpu import GIB
-from bench.plan.words import percent
+from bench.words import percent
 
 
 def warnings(plan: dict[str, Any]) -> list[str]:

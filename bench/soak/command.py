@@ -13,13 +13,13 @@ from rich.console import Console
 from bench.cells import Cell
 from bench.config import check_run, from_container
 from bench.device.probe import resolve_device
+from bench.durations import seconds
 from bench.errors import SettingError
 from bench.experiment import compose_cells, make_console
 from bench.hydra_errors import HYDRA_ERRORS, sentence
 from bench.report.comparison import print_comparison
 from bench.report.results import load_runs
-from bench.setting_files import hidden
-from bench.soak.duration import seconds
+from bench.setting_files import hidden, make_folder
 from bench.soak.state import Soak, locked, read_soak
 from bench.soak.summary import trend_sentence
 from bench.soak.supervisor import Supervisor
@@ -69,12 +69,7 @@ def main(argv: list[str]) -> int:
 def _made(folder: Path) -> Iterator[None]:
     """Makes a folder, and takes it and those above it away again if nothing came into them."""
     made = [each for each in (folder, *folder.parents) if not each.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingError(
-            f"out={folder} cannot be made: {error.strerror}; choose another folder."
-        ) from error
+    make_folder(folder)
     try:
         yield
     finally:

@@ -54,8 +54,7 @@ class Supervisor:
         self._cell = cell
         self._soak = soak
         self._console = console
-        shown = cell.config["dashboard"]
-        self._board = Board(cell.out.name, 1, soak.duration_s) if shown else None
+        self._board = Board(cell.out.name, 1, soak.duration_s)
         self._view = SoakView(console, soak, self._board)
         self._in_vain = 0
         self._began_s = time.monotonic() - soak.wall_s
@@ -77,7 +76,7 @@ class Supervisor:
             with (
                 Interrupts() as interrupts,
                 Launcher(self._cell.device, modules=_modules(self._cell)) as launcher,
-                live_page(self._board, self._cell.out, self._console),
+                live_page(self._cell, self._board, self._cell.out, self._console),
                 self._view,
             ):
                 while not self._soak.over:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.text import Text
 
 from bench.dashboard.board import Board
-from bench.soak.duration import spoken
+from bench.durations import spoken
+from bench.live_view import LiveView
 from bench.soak.state import Soak
 
-REFRESH_PER_SECOND = 4
 RATE_OVER_S = 10.0
 """Of wall time: what rates are averages over."""
 PLAIN_EVERY_S = 30.0
@@ -32,67 +30,40 @@ class _Moment(NamedTuple):
     output_tokens: int | None
 
 
-class SoakView:
+class SoakView(LiveView):
     """Follows one soak; `progress` is told what its worker says, with the soak's time in it.
     `board` hears of all that this view does."""
 
     def __init__(self, console: Console, soak: Soak, board: Board | None = None) -> None:
-        self._console = console
-        self._board = board
+        super().__init__(console, board or Board("", 1))
         self._soak = soak
         self._data: Mapping[str, Any] = {}
         self._at_s = soak.reached_s
         self._moments: deque[_Moment] = deque()
-        self._notes: list[str] = []
         self._trend = ""
         self._said_s = time.monotonic()
-        self._live = Live(console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True)
-
-    def __enter__(self) -> SoakView:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
+        self._board.started(BOARD_NAME)
 
     def segment_began(self) -> None:
         """Another worker starts: rates and counts are its own."""
         self._data = {}
         self._moments.clear()
-        if self._board is not None:
-            self._board.started(BOARD_NAME)
+        self._board.started(BOARD_NAME)
 
     def progress(self, at_s: float, data: Mapping[str, Any]) -> None:
         """The worker is at `at_s` on the soak's clock."""
         self._at_s, self._data = at_s, data
-        if self._board is not None:
-            self._board.progress(BOARD_NAME, at_s, data)
+        self._board.progress(BOARD_NAME, at_s, data)
         now = time.monotonic()
         requests = data.get("completed", data["ended"])
         self._moments.append(_Moment(now, at_s, requests, data.get("output_tokens")))
         while now - self._moments[0].wall_s > RATE_OVER_S:
             self._moments.popleft()
 
-    def note(self, text: str) -> None:
-        """A line for the user."""
-        self._notes.append(text)
-        if self._board is not None:
-            self._board.note(text)
-        if not self._console.is_terminal:
-            self._print(text)
-
     def trend(self, sentence: str) -> None:
         """What the samples so far say."""
         self._trend = sentence
-        if self._board is not None:
-            self._board.verdict(sentence)
+        self._board.verdict(sentence)
 
     def tick(self) -> None:
         """Redraws, or says a line."""
@@ -102,9 +73,6 @@ class SoakView:
         elif time.monotonic() - self._said_s > PLAIN_EVERY_S:
             self._said_s = time.monotonic()
             self._print("; ".join(self.lines()))
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def lines(self) -> list[str]:
         """What is known now."""

@@ -17,6 +17,7 @@ from bench.gpu_check.card import REAL, Card
 from bench.gpu_check.command import PARTS, TOTAL_S, run_parts
 from bench.gpu_check.part import Part, Task, Verdict
 from bench.gpu_check.processes import PartError
+from tests.refusals import check_refused
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,13 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_wrong_setting_is_one_sentence(
     arguments: list[str], parts: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["gpu-check", *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("fragbench: ")
-    assert said.err.count("\n") == 1
-    for part in parts:
-        assert part in said.err
+    check_refused(["gpu-check", *arguments], parts, capsys)
     assert list(folder.iterdir()) == []
 
 

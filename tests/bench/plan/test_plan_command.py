@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench.cli import main
+from tests.refusals import check_refused
 from tests.virtual_gpu import skip_without_virtual_gpu
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -187,13 +188,7 @@ def test_the_page_is_written_as_it_is_printed(capsys: pytest.CaptureFixture[str]
 def test_wrong_input_is_one_sentence_and_writes_nothing(
     arguments: list[str], parts: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["plan", *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("fragbench: ")
-    assert said.err.count("\n") == 1
-    for part in parts:
-        assert part in said.err
+    check_refused(["plan", *arguments], parts, capsys)
     assert list(folder.iterdir()) == []
 
 

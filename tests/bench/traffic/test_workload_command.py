@@ -15,6 +15,7 @@ from bench.experiment import compose_cells
 from bench.packaged import option_names
 from bench.plugins import make
 from bench.turns import turns
+from tests.refusals import check_refused
 from tests.virtual_gpu import skip_without_virtual_gpu
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -147,13 +148,7 @@ def test_a_set_kv_budget_is_told_from_a_bound() -> None:
 def test_wrong_input_is_one_sentence_and_writes_nothing(
     arguments: list[str], parts: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["workload", *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("fragbench: ")
-    assert said.err.count("\n") == 1
-    for part in parts:
-        assert part in said.err
+    check_refused(["workload", *arguments], parts, capsys)
     assert list(folder.iterdir()) == []
 
 

@@ -1,14 +1,24 @@
-"""Numbers as an incident report says them; what is undefined is a dash."""
+"""Numbers as plans and incident reports say them; what is undefined is a dash."""
 
 from __future__ import annotations
 
 UNDEFINED = "-"
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 
 
 def mib(nbytes: float | None) -> str:
     """Bytes in MiB."""
     return UNDEFINED if nbytes is None else f"{nbytes / MIB:,.1f} MiB"
+
+
+def gib(nbytes: float | None) -> str:
+    """Bytes in GiB, without the unit."""
+    return UNDEFINED if nbytes is None else f"{nbytes / GIB:,.2f}"
+
+
+def whole(value: float | None) -> str:
+    """A number without its fraction."""
+    return UNDEFINED if value is None else f"{value:,.0f}"
 
 
 def percent(value: float | None) -> str:

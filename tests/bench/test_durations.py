@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench.durations import seconds, spoken
 from bench.errors import SettingError
-from bench.soak.duration import seconds, spoken
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@ without secrets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,20 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unusable(folder, error.strerror or str(error)) from error
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """Makes a folder, and takes it and those above it away again if nothing came into them. Raises
+    SettingError."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    make_folder(folder)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for each in made:
+                each.rmdir()
 
 
 def unusable(folder: Path, why: str) -> SettingError:

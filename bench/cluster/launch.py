@@ -14,6 +14,7 @@ from bench.cluster.shared import HANDED_OUT, hand_out, take_back
 from bench.errors import SettingError
 from bench.hydra_errors import HYDRA_ERRORS, sentence
 from bench.report.results import SUMMARY
+from bench.setting_files import made_folder
 
 Sweep = Callable[[Launcher, Sequence[Cell], Path], None]
 """Has Hydra run cells that were handed out into a folder."""
@@ -26,7 +27,13 @@ def launch(
 
     Raises SettingError where nothing could be launched; nothing is left then.
     """
-    folder = hand_out(cells, folder)
+    with made_folder(folder):
+        return _launch(launcher, cells, hand_out(cells, folder), console, sweep)
+
+
+def _launch(
+    launcher: Launcher, cells: Sequence[Cell], folder: Path, console: Console, sweep: Sweep
+) -> int:
     runs = f"{len(cells)} run{'s' if len(cells) > 1 else ''}"
     console.print(f"{runs} with {CHOICE}={launcher.name}", highlight=False)
     try:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +61,6 @@ def take_back(cells: Sequence[Cell], folder: Path) -> bool:
     if waits or any(cell.out.exists() for cell in cells):
         return False
     shutil.rmtree(place)
-    with suppress(OSError):  # a job that began just now
-        folder.rmdir()
     return True
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from bench.experiment import compose_cells, make_console
 from bench.hydra_errors import HYDRA_ERRORS, sentence
 from bench.report.comparison import print_comparison
 from bench.report.results import load_runs
-from bench.setting_files import hidden, make_folder
+from bench.setting_files import hidden, made_folder
 from bench.soak.state import Soak, locked, read_soak
 from bench.soak.summary import trend_sentence
 from bench.soak.supervisor import Supervisor
@@ -59,23 +57,10 @@ def main(argv: list[str]) -> int:
             code = Supervisor(cell, soak, console).run("resume")
     else:
         cell, soak = _new(argv)
-        with _made(cell.out), locked(cell.out):
+        with made_folder(cell.out), locked(cell.out):
             code = Supervisor(cell, soak, console).run("start")
     _report(cell.out, console)
     return code
-
-
-@contextmanager
-def _made(folder: Path) -> Iterator[None]:
-    """Makes a folder, and takes it and those above it away again if nothing came into them."""
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
-    make_folder(folder)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            for each in made:
-                each.rmdir()
 
 
 def _new(argv: list[str]) -> tuple[Cell, Soak]:

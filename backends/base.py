@@ -154,11 +154,11 @@ class Backend(Protocol):
 
     `prefill` and `activation_buckets` are the strategy's defaults for the engine; `alloc_conf` is
     what it asks of PyTorch's caching allocator, which only a fresh process can be given.
-    `evicted_blocks` counts cached blocks that were given to others. With `holds_all_branches` a
-    sequence's memory is of all its branches from the start, else of those that there are.
-    With `pooled` the strategy took all of its memory at the start, so that what sequences give back
-    serves other sequences and nobody else. `refusal` is of the last reserve or extend that was
-    refused.
+    `evicted_blocks` counts cached blocks that were given to others, None if it is not known. With
+    `holds_all_branches` a sequence's memory is of all its branches from the start, else of those
+    that there are. With `pooled` the strategy took all of its memory at the start, so that what
+    sequences give back serves other sequences and nobody else. `refusal` is of the last reserve or
+    extend that was refused.
     """
 
     name: str
@@ -168,7 +168,7 @@ class Backend(Protocol):
     holds_all_branches: ClassVar[bool]
     alloc_conf: str
     block_tokens: int | None
-    evicted_blocks: int
+    evicted_blocks: int | None
     pooled: bool
     refusal: Refusal
 

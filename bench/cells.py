@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from bench.config import check_run, from_container
+from bench.config import Config, check_run, from_container
 from bench.dashboard.board import Board
+from bench.device.interpreter import Interpreter
 from bench.device.launcher import DeviceKind, Finished, Job, Launcher, Progress
 from bench.device.probe import resolve_device
 from bench.device.virtual import allocator_environment, gpu_environment
@@ -30,6 +31,7 @@ from bench.progress import ProgressView
 from bench.report.comparison import print_comparison
 from bench.report.results import load_runs
 from bench.setting_files import unusable, write_config
+from bench.vllm.python import VllmPython, find_vllm
 
 MODULES = ("torch", "bench.run", "backends.contiguous", "backends.bucketed",
            "backends.paged", "backends.paged_prefix", "backends.paged_radix", "backends.vmm",
@@ -99,6 +101,7 @@ def check_cells(cells: list[Cell], folder: Path, *, here: bool = True) -> None:
         elsewhere = config.device == "cuda" and not here
         cell.device = "cuda" if elsewhere else resolve_device(config.device)
         check_run(config, cell.device)
+        cell_python(config, cell.device)
     check_folder(folder)
 
 
@@ -115,9 +118,9 @@ def run_cells(cells: list[Cell], console: Console, folder: Path, *, show: bool =
     matrix = _Matrix(deque(), cells[0].config["jobs"], len(cells))
     board = Board(folder.name, len(cells))
     with Interrupts() as interrupts, live_page(cells[0], board, folder, console):
-        for kind in dict.fromkeys(cell.device for cell in cells):  # one launcher a device kind
-            matrix.waiting.extend(cell for cell in cells if cell.device == kind)
-            _run_kind(kind, matrix, interrupts, console, board)
+        for place in dict.fromkeys(map(_place, cells)):  # one launcher a device kind and Python
+            matrix.waiting.extend(cell for cell in cells if _place(cell) == place)
+            _run_at(place, matrix, interrupts, console, board)
     refused = [cell for cell, event in matrix.done if event.status == "user_error"]
     if matrix.done and len(refused) == len(matrix.done):
         raise SettingError(" ".join(dict.fromkeys(str(cell.cause) for cell in refused)))
@@ -195,20 +198,46 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-def _run_kind(
-    kind: DeviceKind,
+class _Place(NamedTuple):
+    """What cells of one launcher have in common."""
+
+    kind: DeviceKind
+    interpreter: Interpreter | None
+
+
+def _place(cell: Cell) -> _Place:
+    return _Place(cell.device, cell_interpreter(cell))
+
+
+def cell_interpreter(cell: Cell) -> Interpreter | None:
+    """The Python of an engine that has an environment of its own, None for this one."""
+    python = cell_python(from_container(cell.config), cell.device)
+    return python and python.interpreter()
+
+
+def cell_python(config: Config, device: DeviceKind) -> VllmPython | None:
+    """The Python with vLLM, where that is what runs. Raises SettingError if there is none."""
+    if config.engine.name != "vllm":
+        return None
+    return find_vllm(config.vllm, virtual=device == "virtual")
+
+
+def _run_at(
+    place: _Place,
     matrix: _Matrix,
     interrupts: Interrupts,
     console: Console,
     board: Board,
 ) -> None:
-    """Runs the waiting cells, which are of one device kind, unless the user stops them."""
+    """Runs the waiting cells, which are of one place, unless the user stops them."""
     stopping = False
     real_time = any(cell.config["driver"]["clock"] == "wall" for cell in matrix.waiting)
-    jobs = 1 if real_time else matrix.jobs(kind)  # times would depend on the neighbours
+    jobs = 1 if real_time else matrix.jobs(place.kind)  # times would depend on the neighbours
     with (
         tempfile.TemporaryDirectory(prefix="fragbench-logs-") as logs,
-        Launcher(kind, modules=_modules(matrix.waiting)) as launcher,
+        Launcher(
+            place.kind, modules=_modules(matrix.waiting), interpreter=place.interpreter
+        ) as launcher,
         ProgressView(
             console, matrix.total, [cell.status for cell, _ in matrix.done], board
         ) as view,
@@ -269,6 +298,9 @@ def cell_environment(cell: Cell) -> dict[str, str]:
     environment = allocator_environment(conf)
     if cell.device == "virtual":
         environment |= gpu_environment(config.gpu)
+    python = cell_python(config, cell.device)
+    if python is not None:
+        environment |= python.environment(virtual=cell.device == "virtual")
     return environment
 
 

@@ -23,8 +23,10 @@ from bench.model.config_json import checkpoint_shape
 from bench.model.shape import KV_DTYPES, WEIGHT_DTYPES, ModelShape, check_dtype
 from bench.serve.settings import ServeSettings, check_serve
 from bench.setting_checks import choice
+from bench.vllm.settings import VllmSettings, check_vllm
 
 LEAST_TIMELINE_ROWS = 16
+ENGINES = ("inrepo", "transformers", "vllm")
 DEVICES = ("auto", "virtual", "cuda", "cpu")
 UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
          "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
@@ -71,6 +73,7 @@ class Config:
     sources: Any = field(default_factory=dict)
     load: LoadSettings = field(default_factory=LoadSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
+    vllm: VllmSettings = field(default_factory=VllmSettings)
     name: str | None = None
     seed: int = 0
     repeats: int = 1
@@ -161,6 +164,8 @@ def check_run(config: Config, device: str) -> None:
             "device=cpu does not use: take device=virtual or device=cuda, or leave sources out."
         )
     _check_one_at_a_time(config, device)
+    if config.engine.name == "vllm":
+        check_vllm(config, device)
     if device == "cpu" and config.engine.empty_cache != "never":
         raise SettingError(
             f"engine.empty_cache={config.engine.empty_cache} is of PyTorch's CUDA caching "
@@ -234,6 +239,7 @@ def _check_sources(sources: dict[str, Any]) -> None:
 
 
 def _check_engine(engine: EngineSettings, max_model_len: int) -> None:
+    choice("engine.name", engine.name, ENGINES)
     choice("engine.batching", engine.batching, ("continuous", "static"))
     if engine.prefill is not None:
         choice("engine.prefill", engine.prefill, ("whole", "chunked"))

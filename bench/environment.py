@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+PACKAGES = ("triton", "hydra-core", "numpy", "pandas", "pyarrow", "transformers", "vllm")
 CHECKOUT = Path(__file__).parents[1]
 
 
@@ -24,9 +25,7 @@ def environment(command: list[str]) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "packages": {
-            name: _version(name) for name in ("triton", "hydra-core", "numpy", "pandas", "pyarrow")
-        },
+        "packages": {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "alloc_conf": os.environ.get("PYTORCH_ALLOC_CONF", ""),

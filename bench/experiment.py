@@ -41,6 +41,7 @@ from bench.hugging_face.chosen import own_name, with_own_caches
 from bench.hydra_errors import HYDRA_ERRORS, sentence
 from bench.repeat import with_earlier_run
 from bench.variants import check_single, variants
+from bench.vllm.chosen import with_block_pool
 
 CONF_FOLDER = Path(conf.__file__).parent
 PLUGIN_PATH = Path(__file__).parent / "plugin_path"
@@ -61,7 +62,7 @@ CPU_REQUESTS = 9
 _END_OF_TRAFFIC = {"workload.num_requests", "workload.duration_s", "stop_after_s"}
 
 NO_LABEL = ("out", "jobs", "hydra")
-SECTIONS = ("backend", "workload", "model", "gpu", "engine", "costs", "load", "serve")
+SECTIONS = ("backend", "workload", "model", "gpu", "engine", "costs", "load", "serve", "vllm")
 
 
 class _Composed(NamedTuple):
@@ -262,7 +263,7 @@ def _cells(
     composed: Sequence[_Composed], command: list[str], *, again: bool
 ) -> tuple[list[Cell], Path]:
     """Cells with all of their settings, and the folder that holds them. Raises SettingError."""
-    configs = [with_own_caches(_plain(one.config)) for one in composed]
+    configs = [with_block_pool(with_own_caches(_plain(one.config))) for one in composed]
     if not configs:
         return [], Path()
     outs = {config["out"] for config in configs}
@@ -297,9 +298,10 @@ def _named(
     however many backends there are beside it."""
     seen: set[str | None] = set()
     for config, (_, name) in zip(configs, composed, strict=True):
-        if config["engine"]["cache"] is not None:
-            name = own_name(name, config["backend"]["name"])
-            if name in seen:
+        own = config["engine"]["cache"] is not None
+        if own or config["engine"]["name"] == "vllm":
+            name = own_name(name, config["backend"]["name"], follows_settings=not own)
+            if name is not None and name in seen:
                 continue
             seen.add(name)
         yield config, name

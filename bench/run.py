@@ -14,21 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backends.base import Backend, TokenIds
 from bench.config import Config, from_container
-from bench.costs.configured import resolve_costs
-from bench.device.allocator_start import start_allocator
 from bench.device.job import report_progress
 from bench.engine import wall_clock
-from bench.engine.device_memory import DeviceMemory
+from bench.engine.allocator_views import AllocatorViews
 from bench.engine.driver import Stopped, drive
 from bench.engine.engine import ActivationsDoNotFitError, Engine
-from bench.engine.executor import Answer, Executor, ModelledExecutor
+from bench.engine.executor import Answer
 from bench.engine.incidents import IncidentLog
-from bench.engine.limits import resolve_limits, resolve_padding
-from bench.engine.model_executor import ModelExecutor
-from bench.engine.one_at_a_time import OneAtATimeExecutor
-from bench.engine.scheduler import Limits
 from bench.engine.users import Users
 from bench.environment import environment
 from bench.labels import labels
@@ -39,13 +32,11 @@ from bench.metrics.inter_token import BinnedGaps, write_gaps
 from bench.metrics.recorder import Recorder
 from bench.metrics.records import write_json
 from bench.metrics.status import Status
-from bench.model.sampling import Sampler
-from bench.plugins import make, make_all
+from bench.parts import make_parts
+from bench.plugins import make
 from bench.setting_files import make_folder, write_config, write_environment
-from bench.sources.active import Sources
-from bench.token_source import TextSource, token_source
 from bench.turns import count_turns, loop_name
-from workloads.base import Request, Workload
+from workloads.base import Workload
 
 PROGRESS_S = 0.25
 MAP_PARTS = 1024
@@ -105,13 +96,8 @@ class Run:
 
         Raises SettingError or BackendError before anything is written.
         """
-        backend: Backend = make(payload["config"]["backend"], "backend")
-        sources = Sources(make_all(payload["config"]["sources"], "sources"))
-        limits = resolve_limits(config, backend)
-        if payload["device"] != "cpu":
-            start_allocator()
-        device = payload["device"]
-        self._memory = memory = DeviceMemory(config, backend, limits, device, sources)
+        parts = make_parts(config, payload["config"], payload["device"], answer)
+        self._memory = memory = parts.memory
         self._config = config
         self._folder = Path(payload["out"])
         make_folder(self._folder)
@@ -132,18 +118,19 @@ class Run:
             self._folder, config.sample_interval_s, memory.allocator_row, config.timeline_rows
         )
         self._recorder.worker_restarts = payload.get("restarts", 0)
-        self._executor = self._make_executor(backend, limits, answer)
+        self._executor = parts.executor
         self.engine = Engine(
-            backend,
-            self._executor,
-            limits,
+            parts.backend,
+            parts.executor,
+            parts.limits,
             MemoryAccount(memory.token_bytes, memory.plan.kv_budget_bytes),
             IncidentLog(memory.allocator_now, memory.allocator_at_failure),
             config.max_model_len,
             self._recorder.on_end,
-            self._token_source(backend),
-            sources,
+            parts.tokens,
+            parts.sources,
             config.engine.empty_cache,
+            parts.make_scheduler,
         )
         self._recorder.listen(self.engine)
         self._binned = BinnedGaps() if config.timeline_rows is not None else None
@@ -152,29 +139,9 @@ class Run:
             self._recorder.checkpoint = self._write_checkpoint
 
     @property
-    def memory(self) -> DeviceMemory:
+    def memory(self) -> AllocatorViews:
         """The device's memory, of which the engine has its KV."""
         return self._memory
-
-    def _make_executor(self, backend: Backend, limits: Limits, answer: Answer | None) -> Executor:
-        config, memory = self._config, self._memory
-        costs = resolve_costs(config, backend.block_tokens)
-        padding = resolve_padding(config, backend, limits)
-        if memory.decoder is None:
-            parts = costs, memory.activations, memory.driver_calls, padding, answer
-            if not config.engine.one_at_a_time:
-                return ModelledExecutor(*parts)
-            return OneAtATimeExecutor(*parts, reads_all_slots=config.engine.cache == "static")
-        sampler = Sampler(config.engine.temperature, config.seed)
-        return ModelExecutor(
-            memory.decoder, backend, sampler, costs, memory.device, padding, memory.driver_calls
-        )
-
-    def _token_source(self, backend: Backend) -> Callable[[Request], TokenIds] | None:
-        vocab_size = self._config.model.vocab_size
-        if self._memory.decoder is not None:
-            return TextSource(vocab_size)
-        return partial(token_source, vocab_size=vocab_size) if backend.caches_prefixes else None
 
     def go(self, drive: Callable[..., float]) -> None:
         """Has `drive` run the engine to its end, as a driver of bench/engine does, and writes the
@@ -299,10 +266,11 @@ class Run:
             "driver_s": self._executor.driver_s,
             "steps": self.engine.steps,
             "step_s": {
-                "measured": self._recorder.busy_s if self._memory.decoder else None,
+                "measured": self._recorder.busy_s if self._executor.measures else None,
                 "modelled": self._executor.modelled_s,
             },
             "activation_replays": self._memory.activations and self._memory.activations.replays,
+            **self._memory.counted_by_engine(),
             "wall_s": time.monotonic() - self._started,
         }
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from bench.device.build import build_virtual_gpu
+from bench.device.interpreter import Interpreter
 from bench.device.virtual import preloaded
 
 DeviceKind = Literal["virtual", "cuda", "cpu"]
@@ -99,17 +100,23 @@ class Launcher:
         *,
         modules: Sequence[str] = ("torch",),
         user_errors: Sequence[str] = USER_ERRORS,
+        interpreter: Interpreter | None = None,
     ) -> None:
-        """`modules` are imported once, before any fork; they must not start threads.
+        """`modules` are imported once, before any fork; they must not start threads. Jobs run in
+        another Python's environment where an `interpreter` is given.
 
         Raises SettingError if the virtual GPU cannot be built.
         """
         self.device = device
+        self._executable = interpreter.executable if interpreter else sys.executable
         self._environment = dict(os.environ)
         if device == "virtual":
-            self._environment = preloaded(os.environ, build_virtual_gpu())
+            libraries = interpreter.libraries if interpreter else None
+            self._environment = preloaded(os.environ, libraries or build_virtual_gpu())
         self._environment |= _THREADS
-        self._environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        if interpreter is None:
+            path = (folder or os.getcwd() for folder in sys.path)
+            self._environment["PYTHONPATH"] = os.pathsep.join(path)
         self._settings = {
             "modules": list(modules),
             "user_errors": list(user_errors),
@@ -152,7 +159,7 @@ class Launcher:
         if self._server is not None and not self._pids and not self._server.is_alive():
             self.close()
         if self._server is None:
-            self._server = _Server(self._environment, self._settings)
+            self._server = _Server(self._executable, self._environment, self._settings)
         self._pids[number] = None
         request = {
             "start": number,
@@ -233,12 +240,14 @@ class Launcher:
 class _Server:
     """The parent's side of one fork server process."""
 
-    def __init__(self, environment: Mapping[str, str], settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, executable: str, environment: Mapping[str, str], settings: Mapping[str, Any]
+    ) -> None:
         self._socket, theirs = socket.socketpair()
         descriptor = theirs.fileno()
         self.process = subprocess.Popen(
             [
-                sys.executable,
+                executable,
                 "-m",
                 "bench.device.fork_server",
                 str(descriptor),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import torch
 
 from backends.base import Backend, DeviceName, KvHeads, KvLayout
 from bench.config import Config
 from bench.engine.activations import Activations, record
+from bench.engine.allocator_views import AllocatorViews
 from bench.engine.memory_plan import (
     RunStep,
     check_weights_fit,
@@ -28,7 +27,7 @@ from bench.sources.active import Sources
 from bench.sources.base import Served
 
 
-class DeviceMemory:
+class DeviceMemory(AllocatorViews):
     """The device's memory set up for a run: weights loaded, activations known, KV started.
 
     On the virtual GPU activations are replayed; elsewhere there is a decoder that makes its own.
@@ -46,11 +45,10 @@ class DeviceMemory:
         sources = sources or Sources({})
         self.on_gpu = device != "cpu"
         self.device: DeviceName = "cuda" if self.on_gpu else "cpu"
-        self.probe = AllocatorProbe() if self.on_gpu else None
+        super().__init__(AllocatorProbe() if self.on_gpu else None)
         self.decoder: Decoder | None = None
-        self.activations: Activations | None = None
         if self.on_gpu:
-            _check_card(config)
+            check_card(config)
         check_weights_fit(config, self._usable_bytes(config))
         heads = None
         if device == "virtual":
@@ -84,8 +82,7 @@ class DeviceMemory:
         if self.decoder is not None:
             longest_step, _ = limits.largest_step
             warm_up(self.decoder, backend, self.device, config.max_model_len, longest_step)
-        if self.probe:
-            self.probe.start()
+        self.start()
 
     def _usable_bytes(self, config: Config) -> int:
         """What PyTorch's allocator has and can still get. On a card libraries and kernels that are
@@ -106,49 +103,6 @@ class DeviceMemory:
         self.weights = load_weights(config)
         return activations
 
-    def facts(self, config: Config) -> dict[str, Any]:
-        """What summary.json says of memory's division."""
-        return {
-            "kv_budget_bytes": self.plan.kv_budget_bytes,
-            "kv_bytes_per_token": self.token_bytes,
-            "weights_bytes": self.plan.weights_bytes,
-            "workspace_bytes": self.plan.workspace_bytes,
-            "activation_peak_bytes": self.plan.activation_peak_bytes,
-            "held_back_bytes": self.plan.held_back_bytes,
-            "sources_bytes": self.plan.sources_bytes,
-            "headroom_bytes": self.plan.headroom_bytes,
-        }
-
-    def driver_calls(self) -> dict[str, int]:
-        """Driver calls by kind since the process began; none are made for host memory."""
-        return self.probe.driver_calls() if self.probe else {}
-
-    def allocator_row(self) -> dict[str, Any]:
-        """The allocator's part of a timeline row; null without one."""
-        return self.probe.row() if self.probe else {}
-
-    def allocator_now(self) -> dict[str, Any]:
-        """The allocator's part of an incident that it was not asked in."""
-        return self.probe.now() if self.probe else {}
-
-    def allocator_at_failure(self) -> dict[str, Any]:
-        """The allocator's part of an incident that it refused memory in."""
-        return self.probe.at_failure() if self.probe else {}
-
-    def record_history(self) -> None:
-        """Keeps the allocator's events for `dump_snapshot`."""
-        if self.probe:
-            self.probe.record_history()
-
-    def dump_snapshot(self, path: Path) -> None:
-        """Writes the allocator's state and events; nothing where there is no allocator."""
-        if self.probe:
-            self.probe.dump(path)
-
-    def allocator_summary(self) -> dict[str, Any] | None:
-        """summary.json's `allocator`; null without one."""
-        return self.probe.summary() if self.probe else None
-
 
 def _served(config: Config, limits: Limits, token_bytes: int, run_step: RunStep) -> Served:
     _, rows = limits.largest_step
@@ -156,7 +110,7 @@ def _served(config: Config, limits: Limits, token_bytes: int, run_step: RunStep)
     return Served(model, gpus, token_bytes, rows, config.seed, run_step)
 
 
-def _check_card(config: Config) -> None:
+def check_card(config: Config) -> None:
     """Raises SettingError where the card is another than `gpu`."""
     found = torch.cuda.get_device_name(0)
     if found != config.gpu.device_name:

@@ -18,7 +18,7 @@ from bench.engine.executor import Computed, Executor
 from bench.engine.incidents import IncidentLog, Refused
 from bench.engine.kv_memory import KvMemory
 from bench.engine.lockstep import place
-from bench.engine.scheduler import Limits, Plan, Scheduler
+from bench.engine.scheduler import End, Limits, Plan, Scheduler
 from bench.engine.sequence import Sequence
 from bench.engine.static_scheduler import StaticScheduler
 from bench.metrics.accounting import MemoryAccount
@@ -29,6 +29,7 @@ from workloads.base import Request
 
 OnEnd = Callable[[Sequence, Status, str | None, float], None]
 OnToken = Callable[[Sequence, list[int] | None], None]
+MakeScheduler = Callable[[KvMemory, Limits, IncidentLog, End], Scheduler]
 
 
 class ActivationsDoNotFitError(RuntimeError):
@@ -73,6 +74,7 @@ class Engine:
         token_source: Callable[[Request], TokenIds] | None = None,
         sources: Sources | None = None,
         empty_cache: str = "never",
+        make_scheduler: MakeScheduler | None = None,
     ) -> None:
         self.memory = KvMemory(backend, account)
         self.sources = sources or Sources({})
@@ -99,8 +101,8 @@ class Engine:
         self._in_lockstep = not (
             limits.batching == "static" or executor.looks_at_each or self.sources.are_on
         )
-        scheduler = StaticScheduler if limits.batching == "static" else Scheduler
-        self._scheduler = scheduler(self.memory, limits, incidents, self._ended)
+        own = StaticScheduler if limits.batching == "static" else Scheduler
+        self._scheduler = (make_scheduler or own)(self.memory, limits, incidents, self._ended)
         incidents.watch(self)
 
     @property
@@ -154,7 +156,7 @@ class Engine:
         elif not self.memory.backend.fits(sequence.demand):
             self._ended(sequence, Status.REJECTED, f"{total} tokens exceed the KV budget")
         else:
-            self._scheduler.waiting.append(sequence)
+            self._scheduler.add(sequence)
         return sequence
 
     def cancel(self, sequence: Sequence, now: float, cause: str | None = None) -> None:

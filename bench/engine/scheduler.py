@@ -100,6 +100,10 @@ class Scheduler:
                 return sequence
         return None
 
+    def add(self, sequence: Sequence) -> None:
+        """A request joins the end of the queue."""
+        self.waiting.append(sequence)
+
     def schedule(self, now: float) -> Plan:
         """Chooses the next step's work and takes the memory for it."""
         self.memory_bound = False

@@ -31,10 +31,13 @@ def with_own_caches(config: dict[str, Any]) -> dict[str, Any]:
     return config | {"backend": backend}
 
 
-def own_name(name: str | None, backend: str) -> str | None:
-    """A cell's name in its sweep, where its backend is not the one that the sweep says."""
+def own_name(name: str | None, backend: str, *, follows_settings: bool = False) -> str | None:
+    """A cell's name in its sweep, where its backend is not the one that the sweep says, though it
+    may follow the settings of that one."""
     if name is None:
         return None
-    parts = [part for part in re.split(r",(?=[\w.]+=)", name) if not part.startswith("backend.")]
+    parts = re.split(r",(?=[\w.]+=)", name)
+    if not follows_settings:
+        parts = [part for part in parts if not part.startswith("backend.")]
     said = [f"backend={backend}" if part.startswith("backend=") else part for part in parts]
     return ",".join(said) or f"backend={backend}"

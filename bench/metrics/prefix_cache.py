@@ -35,7 +35,7 @@ class PrefixCacheCounts:
             self.hit_tokens += cached_tokens
             self.hit_blocks += blocks
 
-    def summary(self, evicted_blocks: int) -> dict[str, Any]:
+    def summary(self, evicted_blocks: int | None) -> dict[str, Any]:
         """summary.json's `prefix_cache`. `hit_rate` = hit_tokens / query_tokens."""
         rate = self.hit_tokens / self.query_tokens if self.query_tokens else None
         return asdict(self) | {"hit_rate": rate, "evicted_blocks": evicted_blocks}

@@ -21,6 +21,7 @@ from bench.cells import (
     Cell,
     Interrupts,
     cause_of,
+    cell_interpreter,
     cell_job,
     cell_threads,
     cores,
@@ -75,7 +76,11 @@ class Supervisor:
         try:
             with (
                 Interrupts() as interrupts,
-                Launcher(self._cell.device, modules=_modules(self._cell)) as launcher,
+                Launcher(
+                    self._cell.device,
+                    modules=_modules(self._cell),
+                    interpreter=cell_interpreter(self._cell),
+                ) as launcher,
                 live_page(self._cell, self._board, self._cell.out, self._console),
                 self._view,
             ):

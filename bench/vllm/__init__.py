@@ -1,0 +1,1 @@
+"""engine=vllm: an unmodified vLLM, stepped by our driver (docs/engines.md)."""

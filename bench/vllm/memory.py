@@ -1,0 +1,123 @@
+"""A GPU's memory as vLLM divides it: weights, profiled activations, CUDA graphs, KV blocks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from backends.base import KvLayout
+from bench.config import Config, parse_bytes
+from bench.engine.allocator_views import AllocatorViews
+from bench.engine.device_memory import check_card
+from bench.engine.memory_plan import MemoryPlan, check_weights_fit
+from bench.engine.scheduler import Limits
+from bench.engine.sequence import Sequence
+from bench.metrics.allocator import AllocatorProbe
+from bench.vllm.pool import VllmPool
+from bench.vllm.python import version_here
+from bench.vllm.session import VllmSession
+
+SEGMENT_BYTES = 2 << 20
+
+
+class VllmMemory(AllocatorViews):
+    """The device's memory with vLLM started in it."""
+
+    def __init__(self, config: Config, pool: VllmPool, limits: Limits) -> None:
+        """Raises SettingError for what vLLM cannot start with."""
+        super().__init__(AllocatorProbe())
+        check_card(config)
+        free, self._total_bytes = torch.cuda.mem_get_info()
+        self._before_launch_bytes = beside_allocator_bytes()
+        check_weights_fit(config, free)
+        self.token_bytes = config.model.kv_bytes_per_token(config.kv_dtype, 1)
+        block_bytes = pool.block_tokens * self.token_bytes
+        wanted, blocks = None, None
+        if config.kv_budget is not None:
+            wanted = parse_bytes("kv_budget", config.kv_budget)
+            blocks = _blocks_of(wanted, config, block_bytes)
+        began_s = time.monotonic()
+        self.session = VllmSession(config, pool, limits, blocks)
+        self._start_s = time.monotonic() - began_s
+        budget = wanted or (pool.blocks.usable + 1) * block_bytes
+        pool.start(
+            KvLayout(config.model.layers, self.token_bytes, config.max_model_len, budget, "cuda")
+        )
+        self._found = self.session.worker_facts()
+        self.plan = MemoryPlan(
+            usable_bytes=free,
+            weights_bytes=self._found["weights_bytes"],
+            workspace_bytes=0,
+            activation_peak_bytes=self._found["activation_peak_bytes"],
+            kv_budget_bytes=budget,
+            held_back_bytes=0,
+            headroom_bytes=torch.cuda.mem_get_info()[0],
+        )
+        self._pool = pool
+        self._private_bytes = _private_pool_bytes()
+        self._started = _taken()
+        self.start()
+
+    def answer(self, sequence: Sequence) -> list[int]:
+        """What vLLM said in the last step."""
+        return list(self.session.said[sequence.id])
+
+    def facts(self, config: Config) -> dict[str, Any]:
+        return super().facts(config) | {
+            "vllm": {
+                "version": version_here(),
+                "mode": config.vllm.mode,
+                "num_gpu_blocks": self._pool.blocks.usable + 1,
+                "graph_pool_bytes": self._private_bytes,
+                "graphs_estimate_bytes": self._found["graphs_estimate_bytes"],
+                "graphs": self._found["graphs"],
+                "start_s": self._start_s,
+                "card": self._card_facts(),
+            }
+        }
+
+    def _card_facts(self) -> dict[str, Any]:
+        """Readings of the card: before a kernel was launched, when vLLM first looked, when it had
+        started."""
+        return {
+            "total_bytes": self._total_bytes,
+            "before_launch": {"beside_allocator_bytes": self._before_launch_bytes},
+            "first_reading": {"beside_allocator_bytes": self._found["beside_allocator_bytes"]},
+            "started": self._started,
+        }
+
+    def counted_by_engine(self) -> dict[str, Any]:
+        """What vLLM itself counted, beside what was counted by following it, and a last reading of
+        the card."""
+        metrics = self.session.metrics()
+        names = ("num_preemptions", "prefix_cache_queries", "prefix_cache_hits")
+        counted = {name: int(metrics[name]) for name in names if name in metrics}
+        return {"vllm_counted": counted, "vllm_card_at_end": _taken()}
+
+
+def beside_allocator_bytes() -> int:
+    """What is taken of the card outside PyTorch's allocator, by this process and by others."""
+    free, total = torch.cuda.mem_get_info()
+    return total - free - torch.cuda.memory_reserved()
+
+
+def _taken() -> dict[str, int]:
+    return {
+        "reserved_bytes": torch.cuda.memory_reserved(),
+        "beside_allocator_bytes": beside_allocator_bytes(),
+    }
+
+
+def _blocks_of(budget: int, config: Config, block_bytes: int) -> int:
+    """As many blocks as a `paged` pool makes of a budget: a layer's K and V are whole segments."""
+    per_layer = budget // config.model.layers // SEGMENT_BYTES * SEGMENT_BYTES
+    return per_layer // (block_bytes // config.model.layers)
+
+
+def _private_pool_bytes() -> int:
+    """Reserved in pools of CUDA graphs."""
+    cuda: Any = torch.cuda
+    segments = cuda.memory_snapshot()
+    return sum(s["total_size"] for s in segments if tuple(s["segment_pool_id"]) != (0, 0))

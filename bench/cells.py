@@ -296,9 +296,9 @@ def cell_environment(cell: Cell) -> dict[str, str]:
     config = from_container(cell.config)
     conf = ",".join(filter(None, (cell.config["backend"].get("alloc_conf"), config.alloc_conf)))
     environment = allocator_environment(conf)
-    if cell.device == "virtual":
-        environment |= gpu_environment(config.gpu)
     python = cell_python(config, cell.device)
+    if cell.device == "virtual":
+        environment |= gpu_environment(config.gpu, lazy_modules=python is not None)
     if python is not None:
         environment |= python.environment(virtual=cell.device == "virtual")
     return environment

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from bench.errors import SettingError
 
 GIB = 1 << 30
-PAGE_BYTES = 2 << 20
+MIB = 1 << 20
+PAGE_BYTES = 2 * MIB
 MOST_MEMORY_GIB = 16_384
 """Beyond any card; pools of more blocks take minutes to make."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Gpu:
     """One GPU's memory, identity and speed. Sources are named in each file of `conf/gpu/`.
 
     `memory_gib` is what `cudaMemGetInfo` calls total (an "80 GB" A100 has 79.15);
-    `context_gib` is what the CUDA context, modules and kernels take of it in a serving process.
+    `context_gib` is what the CUDA context takes of it in a serving process, `modules_gib` the code
+    of kernels on top, which a card loads as they are first used, and `graph_mib` what the driver
+    keeps of each instantiated CUDA graph; 0 means "not calibrated" for these two.
     `*_tflops` are dense tensor-core peaks; `fp8_tflops` is null where there are no FP8 cores.
     `bandwidth_gb_s` and `interconnect_gb_s` count 1e9 bytes a second, the latter in one direction.
     The three fitted numbers come from measured operator times (docs/costs.md), as `fitted_from`
@@ -31,6 +34,8 @@ class Gpu:
     device_name: str
     memory_gib: float
     context_gib: float
+    modules_gib: float = 0.0
+    graph_mib: float = 0.0
     compute_capability: str
     multiprocessors: int
     shared_memory_per_block_optin: int
@@ -64,14 +69,25 @@ class Gpu:
                 f"gpu.operator_overhead_us={self.operator_overhead_us} must be at least 0: it is "
                 "a kernel's launch, in microseconds (2-10 on current cards)."
             )
-        if not 0 <= self.context_gib < self.memory_gib <= MOST_MEMORY_GIB:
-            raise SettingError(
-                f"gpu.memory_gib={self.memory_gib} must be at most {MOST_MEMORY_GIB} and above "
-                f"gpu.context_gib={self.context_gib}, which is at least 0: give a card's size."
-            )
+        self._check_memory()
         if not re.fullmatch(r"\d{1,2}\.\d", self.compute_capability):
             raise SettingError(
                 f'gpu.compute_capability={self.compute_capability} must be a version such as "8.0".'
+            )
+
+    def _check_memory(self) -> None:
+        taken = f"gpu.context_gib={self.context_gib} and gpu.modules_gib={self.modules_gib}"
+        if not (self.context_gib >= 0 and self.modules_gib >= 0):
+            raise SettingError(f"{taken} must be at least 0: give what they take of the card.")
+        if not self.context_gib + self.modules_gib < self.memory_gib <= MOST_MEMORY_GIB:
+            raise SettingError(
+                f"gpu.memory_gib={self.memory_gib} must be at most {MOST_MEMORY_GIB} and above "
+                f"{taken} together: give a card's size."
+            )
+        if not 0 <= self.graph_mib < self.memory_gib * 1024:
+            raise SettingError(
+                f"gpu.graph_mib={self.graph_mib} must be at least 0 and below the card's "
+                f"gpu.memory_gib={self.memory_gib}: give the MiB that one graph takes."
             )
 
     @property
@@ -81,8 +97,18 @@ class Gpu:
 
     @property
     def usable_bytes(self) -> int:
-        """Memory left for a process's tensors, in bytes."""
-        return self.memory_bytes - _whole_pages(self.context_gib)
+        """Memory left for the tensors and graphs of a process that launches kernels, in bytes."""
+        return self.memory_bytes - _whole_pages(self.context_gib) - self.modules_bytes
+
+    @property
+    def modules_bytes(self) -> int:
+        """What the code of kernels takes, in bytes, in whole 2 MiB pages."""
+        return _whole_pages(self.modules_gib)
+
+    @property
+    def graph_bytes(self) -> int:
+        """What the driver keeps of one instantiated graph, in bytes."""
+        return int(self.graph_mib * MIB)
 
 
 def _whole_pages(gib: float) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from bench.device.build import build_virtual_gpu
 from bench.device.virtual import PREFIX, allocator_environment, gpu_environment, preloaded
@@ -16,19 +16,36 @@ from bench.gpu import Gpu
 from bench.packaged import load_gpu
 
 USAGE = """\
-usage: fragbench exec [gpu=NAME] [memory=GIB] [context=GIB] [alloc_conf=SETTINGS]
-                      [trace=true] -- COMMAND...
+usage: fragbench exec [gpu=NAME] [memory=GIB] [context=GIB] [modules=GIB] [graph=MIB]
+                      [alloc_conf=SETTINGS] [trace=true] -- COMMAND...
 
 Runs a PyTorch program on a virtual GPU: PyTorch's own caching allocator on a card of the given
 size. Kernels do nothing and values read back from the device are zeros.
 
   gpu=a100_80gb    a card of conf/gpu/
   memory=24        its memory in GiB, instead of the card's own
-  context=0.5      what the CUDA context, modules and graphs take of it, in GiB
+  context=0.5      what the CUDA context takes of it, in GiB, from the first use of CUDA on
+  modules=0        what the code of kernels takes, in GiB, as they are first launched
+  graph=0          what the driver keeps of each instantiated CUDA graph, in MiB
   alloc_conf=...   what PYTORCH_ALLOC_CONF would hold, such as expandable_segments:True
   trace=true       list the CUDA functions that the program called, with counts; name at once
                    those that the virtual GPU lacks
 """
+
+
+class _Taken(NamedTuple):
+    """A setting for memory beside the allocator: a field of Gpu, and its unit."""
+
+    field: str
+    unit: str
+    units_of_a_gib: int
+
+
+_TAKEN = {
+    "context": _Taken("context_gib", "GiB", 1),
+    "modules": _Taken("modules_gib", "GiB", 1),
+    "graph": _Taken("graph_mib", "MiB", 1024),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +72,7 @@ def _replace_process(request: _Request) -> NoReturn:
     if program is None:
         raise SettingError(f"exec: there is no program {request.command[0]!r} to run")
     environment = preloaded(os.environ, build_virtual_gpu(traced=request.trace))
-    environment |= gpu_environment(request.gpu, trace=request.trace)
+    environment |= gpu_environment(request.gpu, lazy_modules=True, trace=request.trace)
     environment[PREFIX + "SUMMARY"] = "1"
     if request.alloc_conf is not None:
         environment |= allocator_environment(request.alloc_conf)
@@ -75,7 +92,8 @@ def _parse(argv: Sequence[str]) -> _Request:
             "gpu=a100_80gb -- python script.py`"
         )
     split = list(argv).index("--")
-    settings = {"gpu": "a100_80gb", "memory": "", "context": "", "alloc_conf": "", "trace": "false"}
+    settings = dict.fromkeys(("gpu", "memory", *_TAKEN, "alloc_conf", "trace"), "")
+    settings |= {"gpu": "a100_80gb", "trace": "false"}
     for argument in argv[:split]:
         name, equals, value = argument.partition("=")
         if not equals or name not in settings:
@@ -88,8 +106,7 @@ def _parse(argv: Sequence[str]) -> _Request:
     if not command:
         raise SettingError("exec: no command after `--`")
     gpu = load_gpu(settings["gpu"])
-    if settings["context"]:
-        gpu = _with_context(gpu, settings["context"])
+    gpu = _with_taken(gpu, {name: settings[name] for name in _TAKEN if settings[name]})
     if settings["memory"]:
         gpu = resized("exec", gpu, settings["memory"])
     if settings["trace"].lower() not in ("true", "false"):
@@ -99,17 +116,27 @@ def _parse(argv: Sequence[str]) -> _Request:
     )
 
 
-def _with_context(gpu: Gpu, context: str) -> Gpu:
+def _with_taken(gpu: Gpu, given: Mapping[str, str]) -> Gpu:
+    """The card with what is taken of its memory, as `context=`, `modules=` and `graph=` give it."""
+    taken: dict[str, Any] = {
+        _TAKEN[name].field: _taken(gpu, name, value) for name, value in given.items()
+    }
+    return replace(gpu, **taken)
+
+
+def _taken(gpu: Gpu, name: str, value: str) -> float:
+    field, unit, units_of_a_gib = _TAKEN[name]
     try:
-        context_gib = float(context)
+        number = float(value)
     except ValueError:
-        context_gib = -1.0
-    if not 0 <= context_gib < gpu.memory_gib:
+        number = -1.0
+    most = gpu.memory_gib * units_of_a_gib
+    if not 0 <= number < most:
         raise SettingError(
-            f"exec: context={context} must be a number of GiB from 0 to below {gpu.memory_gib} "
-            f"(gpu={gpu.name}'s memory); the card's own is {gpu.context_gib}"
+            f"exec: {name}={value} must be a number of {unit} from 0 to below {most:g} "
+            f"(gpu={gpu.name}'s memory); the card's own is {getattr(gpu, field)}"
         )
-    return replace(gpu, context_gib=context_gib)
+    return number
 
 
 def resized(command: str, gpu: Gpu, memory: str) -> Gpu:
@@ -118,10 +145,11 @@ def resized(command: str, gpu: Gpu, memory: str) -> Gpu:
         memory_gib = float(memory)
     except ValueError:
         memory_gib = 0.0
+    taken_gib = gpu.context_gib + gpu.modules_gib
     # An upper bound keeps the sizes within the virtual GPU's range of addresses.
-    if not gpu.context_gib < memory_gib <= 2048:
+    if not taken_gib < memory_gib <= 2048:
         raise SettingError(
-            f"{command}: memory={memory} must be a number of GiB above {gpu.context_gib} (what the "
-            "CUDA context takes) and at most 2048"
+            f"{command}: memory={memory} must be a number of GiB above {taken_gib:g} (what the "
+            "CUDA context and modules take) and at most 2048"
         )
     return replace(gpu, memory_gib=memory_gib)

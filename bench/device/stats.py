@@ -164,7 +164,7 @@ class DriverCalls:
             while name := library.fragbench_call_name(len(self._kinds)):
                 self._kinds.append(name.decode())
             library.fragbench_counters.restype = ctypes.c_void_p
-            # capacity, context, used and peak bytes, then the calls
+            # capacity, what is taken of it and peaks, then the calls
             size = _Counters.CALLS + len(self._kinds)
             address = library.fragbench_counters()
             self._counters = (ctypes.c_uint64 * size).from_address(address)
@@ -192,8 +192,8 @@ class DriverCalls:
 class _Counters:
     """Places in the library's `struct device_counters`, in 8-byte words."""
 
-    PEAK = 3
-    CALLS = 4
+    PEAK = 6
+    CALLS = 7
 
 
 class HeldBack:

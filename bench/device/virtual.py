@@ -24,12 +24,20 @@ def preloaded(base: Mapping[str, str], libraries: VirtualGpuLibraries) -> dict[s
     return environment
 
 
-def gpu_environment(gpu: Gpu, *, trace: bool = False) -> dict[str, str]:
-    """The settings of a virtual GPU, which it reads at a process's first use of CUDA."""
+def gpu_environment(gpu: Gpu, *, lazy_modules: bool = False, trace: bool = False) -> dict[str, str]:
+    """The settings of a virtual GPU, which it reads at a process's first use of CUDA.
+
+    With `lazy_modules` the code of kernels is charged as they are first launched, as on a card: for
+    programs that divide memory by what they find. Else it is charged with the context, so that
+    `Gpu.usable_bytes` are there from the start, whether or not a run launches kernels.
+    """
+    modules_bytes = gpu.modules_bytes if lazy_modules else 0
     values = {
         "NAME": gpu.device_name,
         "MEMORY_BYTES": gpu.memory_bytes,
-        "CONTEXT_BYTES": gpu.memory_bytes - gpu.usable_bytes,
+        "CONTEXT_BYTES": gpu.memory_bytes - gpu.usable_bytes - modules_bytes,
+        "MODULES_BYTES": modules_bytes,
+        "GRAPH_BYTES": gpu.graph_bytes,
         "COMPUTE_CAPABILITY": gpu.compute_capability,
         "MULTIPROCESSORS": gpu.multiprocessors,
         "THREADS_PER_MULTIPROCESSOR": gpu.max_threads_per_multiprocessor,

@@ -43,8 +43,8 @@ class Card:
     def virtual_overrides(self) -> list[str]:
         """Hydra's, for a run on a virtual GPU with exactly this card's memory."""
         gpu = self.gpu()
-        memory = [f"gpu.memory_gib={gpu.memory_gib}", f"gpu.context_gib={gpu.context_gib}"]
-        return [*self.overrides(), *memory]
+        fields = ("memory_gib", "context_gib", "modules_gib")
+        return [*self.overrides(), *(f"gpu.{name}={getattr(gpu, name)}" for name in fields)]
 
     def gpu(self) -> Gpu:
         """The same for gpu_environment()."""
@@ -53,6 +53,7 @@ class Card:
             device_name=self.name,
             memory_gib=self.total_bytes / GIB,
             context_gib=(self.total_bytes - self.free_bytes) / GIB,
+            modules_gib=0.0,  # as many as were loaded are in what was measured
         )
 
     def __str__(self) -> str:

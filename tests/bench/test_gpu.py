@@ -44,6 +44,14 @@ def test_an_80_gb_a100_has_its_real_size_in_whole_pages() -> None:
     assert gpu.usable_bytes == (40_524 - 256) * PAGE_BYTES
 
 
+def test_modules_are_no_memory_for_tensors_and_graphs_take_theirs_as_they_come() -> None:
+    gpu = load_gpu("a100_80gb")
+    charged = replace(gpu, modules_gib=gpu.modules_gib + 0.25, graph_mib=1.5)
+    assert gpu.usable_bytes - charged.usable_bytes == 128 * PAGE_BYTES
+    assert charged.memory_bytes == gpu.memory_bytes
+    assert charged.graph_bytes == 3 << 19
+
+
 def test_a_gpu_without_a_profile_borrows_its_numbers_and_says_so() -> None:
     for borrower, lender in (("h200_141gb", "h100_80gb"), ("rtx4090", "a100_80gb")):
         assert _fitted(load_gpu(borrower)) == _fitted(load_gpu(lender))
@@ -67,6 +75,11 @@ def test_a_misspelt_key_fails() -> None:
         ("bandwidth_efficiency", 0.0),
         ("operator_overhead_us", -1.0),
         ("context_gib", 80.0),
+        ("context_gib", -1.0),
+        ("modules_gib", 79.0),
+        ("modules_gib", -0.1),
+        ("graph_mib", -1.0),
+        ("graph_mib", 79.15 * 1024),
         ("memory_gib", float("inf")),
         ("memory_gib", 1e7),
         ("compute_capability", "new"),

@@ -61,9 +61,9 @@ def read(done: subprocess.CompletedProcess[str]) -> Served:
     return Served(json.loads(line.removeprefix("found ")), done.stderr)
 
 
-def serve(engine: dict[str, Any]) -> Served:
-    """Eight requests on a card of 8 GiB."""
-    card = ("gpu=a100_40gb", "memory=8", "trace=true")
+def serve(engine: dict[str, Any], *more: str) -> Served:
+    """Eight requests on a card of 8 GiB; `more` says more of it."""
+    card = ("gpu=a100_40gb", "memory=8", "trace=true", *more)
     return read(run(LLAMA, {"requests": 8, "engine": engine}, *card))
 
 
@@ -71,6 +71,20 @@ def serve(engine: dict[str, Any]) -> Served:
 def eager(turn: int = 0) -> Served:
     """`turn` tells repeats apart."""
     return serve(EAGER)
+
+
+@functools.cache
+def with_graphs(*more: str) -> Served:
+    """Graphs of 1, 2, 4 and 8 requests, for steps that only decode."""
+    compilation = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+    return serve({"compilation_config": compilation, "max_num_seqs": 8}, *more)
+
+
+def fewer_mib(served: Served, than: Served) -> float:
+    """KV memory that one has less than the other."""
+    blocks = than.found["blocks"] - served.found["blocks"]
+    kv_bytes: int = blocks * served.found["block_tokens"] * KV_BYTES_PER_TOKEN
+    return kv_bytes / (1 << 20)
 
 
 def test_every_request_is_served_and_every_function_that_is_called_has_an_answer() -> None:
@@ -102,11 +116,22 @@ def test_too_few_blocks_preempt_and_every_request_is_served() -> None:
 
 
 def test_graphs_are_captured_and_launched() -> None:
-    compilation = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
-    served = serve({"compilation_config": compilation, "max_num_seqs": 8})
+    served = with_graphs()
     assert served.found["lengths"] == [32] * 8
     # 32 tokens a request: one comes with its prompt, 31 with a graph of all eight.
     assert "graph_launch 31" in served.trace
+
+
+def test_modules_come_out_of_the_kv_cache() -> None:
+    # 32 kernels bring a part each, and vLLM launches one before it first reads the card's memory.
+    assert fewer_mib(serve(EAGER, "modules=0.5"), than=eager()) == 512 * 31 / 32
+
+
+def test_graphs_come_out_of_the_kv_cache_as_vllm_estimates_them() -> None:
+    served = with_graphs("graph=10")
+    assert "graphs at most 40.0 MiB" in served.trace
+    # The first as sampled; three more as the second one was, which took nothing and counted as 1.
+    assert fewer_mib(served, than=with_graphs()) == 10 + 3 * (10 - 1)
 
 
 def test_an_allocation_that_fails_at_high_utilization_succeeds_with_expandable_segments() -> None:

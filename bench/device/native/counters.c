@@ -19,12 +19,16 @@ const char *fragbench_call_name(int kind) {
     return kind >= 0 && kind < CALL_KINDS ? names[kind] : NULL;
 }
 
+static double mib(uint64_t bytes) { return (double)bytes / 1048576.0; }
+
 /* `fragbench exec` asks for it. A process that never used the device has nothing to say. */
 __attribute__((destructor)) static void print_summary(void) {
     if (!getenv("FRAGBENCH_VGPU_SUMMARY") || !counters.capacity_bytes) return;
-    fprintf(stderr, "fragbench: peak device memory %.1f MiB of %.1f MiB (context %.1f MiB); calls:",
-            counters.peak_bytes / 1048576.0, counters.capacity_bytes / 1048576.0,
-            counters.context_bytes / 1048576.0);
+    fprintf(stderr,
+            "fragbench: peak device memory %.1f MiB of %.1f MiB (context %.1f MiB, "
+            "modules %.1f MiB, graphs at most %.1f MiB); calls:",
+            mib(counters.peak_bytes), mib(counters.capacity_bytes), mib(counters.context_bytes),
+            mib(counters.modules_bytes), mib(counters.peak_graph_bytes));
     const char *separator = " ";
     for (int kind = 0; kind < CALL_KINDS; kind++) {
         if (!counters.calls[kind]) continue;

@@ -3,7 +3,7 @@
 
 #include <cuda.h>
 
-static CUresult result_of(enum memory_status status) {
+int result_of(enum memory_status status) {
     static const CUresult results[] = {CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY,
                                        CUDA_ERROR_INVALID_VALUE};
     return results[status];

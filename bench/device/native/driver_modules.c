@@ -93,20 +93,23 @@ CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
     return (void)function, (void)config, CUDA_SUCCESS;
 }
 
+static CUresult launch(CUfunction function) {
+    COUNT(kernel_launch);
+    return result_of(memory_load_kernel(function));
+}
+
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                         unsigned block_x, unsigned block_y, unsigned block_z,
                         unsigned shared_bytes, CUstream stream, void **arguments, void **extra) {
-    (void)function, (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y;
-    (void)block_z, (void)shared_bytes, (void)stream, (void)arguments, (void)extra;
-    COUNT(kernel_launch);
-    return CUDA_SUCCESS;
+    (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y, (void)block_z;
+    (void)shared_bytes, (void)stream, (void)arguments, (void)extra;
+    return launch(function);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments,
                           void **extra) {
-    (void)config, (void)function, (void)arguments, (void)extra;
-    COUNT(kernel_launch);
-    return CUDA_SUCCESS;
+    (void)config, (void)arguments, (void)extra;
+    return launch(function);
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y,

@@ -78,6 +78,30 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     return (CUresult)cudaThreadExchangeStreamCaptureMode((enum cudaStreamCaptureMode *)mode);
 }
 
+/* From CUDA 12 on the header makes callers of cuGraphInstantiate call this one. */
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *instance, CUgraph graph,
+                                     unsigned long long flags) {
+    (void)graph, (void)flags;
+    return result_of(graph_instantiate((void **)instance));
+}
+
+#undef cuGraphInstantiate
+CUresult cuGraphInstantiate(CUgraphExec *instance, CUgraph graph, unsigned long long flags) {
+    return cuGraphInstantiateWithFlags(instance, graph, flags);
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *instance, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS *asked) {
+    CUresult result = cuGraphInstantiateWithFlags(instance, graph, asked->flags);
+    asked->hErrNode_out = NULL;
+    asked->result_out = result ? CUDA_GRAPH_INSTANTIATE_ERROR : CUDA_GRAPH_INSTANTIATE_SUCCESS;
+    return result;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec instance) {
+    return result_of(graph_destroy(instance));
+}
+
 CUresult cuGraphLaunch(CUgraphExec instance, CUstream stream) {
     return (CUresult)cudaGraphLaunch(instance, stream);
 }

@@ -7,8 +7,8 @@
     X(cudaCtxResetPersistingL2Cache) X(cudaMemAdvise) X(cudaMemPrefetchAsync)                  \
     X(cudaFuncSetAttribute) X(cudaFuncSetCacheConfig) X(cudaKernelSetAttributeForDevice)       \
     X(cudaMemcpyToSymbol) X(cudaMemcpyToSymbolAsync) X(cudaProfilerStart) X(cudaProfilerStop)  \
-    X(cudaGraphUpload) X(cudaGraphDestroy) X(cudaGraphExecDestroy)                             \
-    X(cudaGraphRetainUserObject) X(cudaGraphReleaseUserObject)                                 \
+    X(cudaGraphUpload) X(cudaGraphDestroy) X(cudaGraphRetainUserObject)                        \
+    X(cudaGraphReleaseUserObject)                                                              \
     X(cudaStreamUpdateCaptureDependencies) X(cudaUserObjectCreate) X(cudaUserObjectRelease)    \
     X(cudaStreamSetAttribute) X(cudaStreamCopyAttributes) X(cudaStreamAttachMemAsync)          \
     X(cuStreamSetAttribute) X(cuStreamCopyAttributes)                                          \

@@ -107,7 +107,7 @@ static void return_range(struct entry *entry, uint64_t pages) {
 /* --- capacity -------------------------------------------------------------------------------- */
 
 static uint64_t free_bytes(void) {
-    uint64_t taken = counters.context_bytes + counters.used_bytes;
+    uint64_t taken = taken_bytes(&counters);
     return taken < counters.capacity_bytes ? counters.capacity_bytes - taken : 0;
 }
 
@@ -128,6 +128,52 @@ void memory_info(size_t *free, size_t *total) {
     *free = free_bytes();
     *total = counters.capacity_bytes;
     unlock(MEMORY_OK);
+}
+
+/* --- memory beside the allocator ------------------------------------------------------------- */
+
+static enum memory_status charge(uint64_t *charged, uint64_t bytes) {
+    if (bytes > *charged && bytes - *charged > free_bytes()) {
+        COUNT(failed_allocation);
+        return MEMORY_EXHAUSTED;
+    }
+    __atomic_store_n(charged, bytes, __ATOMIC_RELAXED);
+    return MEMORY_OK;
+}
+
+/* A card loads the code of a kernel at its first launch. Kernels have no sizes here: each of the
+ * first LOADS different ones brings an equal part of what a program's take together. vLLM launches
+ * one before it first reads the memory of the card, 35 to 39 in all before it divides the rest. */
+#define LOADS 32
+static const void *loaded[LOADS];
+static unsigned loaded_count;
+
+static bool is_loaded(const void *kernel) {
+    for (unsigned i = 0; i < loaded_count; i++)
+        if (loaded[i] == kernel) return true;
+    return false;
+}
+
+enum memory_status memory_load_kernel(const void *kernel) {
+    uint64_t all = fragbench_settings()->modules_bytes;
+    if (__atomic_load_n(&counters.modules_bytes, __ATOMIC_RELAXED) == all) return MEMORY_OK;
+    lock();
+    if (!counters.modules_bytes) loaded_count = 0; /* in a forked process */
+    if (is_loaded(kernel)) return unlock(MEMORY_OK);
+    uint64_t pages = page_count(all * (loaded_count + 1) / LOADS);
+    enum memory_status status = charge(&counters.modules_bytes, pages * PAGE_BYTES);
+    if (!status) loaded[loaded_count++] = kernel;
+    return unlock(status);
+}
+
+/* The driver packs what it keeps: all graphs together take whole pages, not each of them. */
+enum memory_status memory_hold_graphs(uint64_t count) {
+    uint64_t pages = page_count(count * fragbench_settings()->graph_bytes);
+    lock();
+    enum memory_status status = charge(&counters.graph_bytes, pages * PAGE_BYTES);
+    if (counters.graph_bytes > counters.peak_graph_bytes)
+        counters.peak_graph_bytes = counters.graph_bytes;
+    return unlock(status);
 }
 
 /* --- cudaMalloc ------------------------------------------------------------------------------ */

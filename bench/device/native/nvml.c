@@ -74,7 +74,7 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
     (void)device;
     const struct device_counters *now = fragbench_counters();
     memory->total = now->capacity_bytes;
-    memory->used = now->context_bytes + now->used_bytes;
+    memory->used = taken_bytes(now);
     memory->free = memory->total - memory->used;
     return SUCCESS;
 }
@@ -103,7 +103,7 @@ int nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count,
     if (!room || !processes) return INSUFFICIENT_SIZE;
     const struct device_counters *now = fragbench_counters();
     processes->pid = (unsigned)getpid();
-    processes->used_bytes = now->context_bytes + now->used_bytes;
+    processes->used_bytes = taken_bytes(now);
     return SUCCESS;
 }
 

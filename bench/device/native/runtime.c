@@ -15,7 +15,7 @@ static cudaError_t report(cudaError_t error) {
     return error;
 }
 
-static cudaError_t report_status(enum memory_status status) {
+int report_status(enum memory_status status) {
     static const cudaError_t errors[] = {cudaSuccess, cudaErrorMemoryAllocation,
                                          cudaErrorInvalidValue};
     return report(errors[status]);

@@ -4,21 +4,21 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
-static cudaError_t count_launch(void) {
+static cudaError_t launch(const void *kernel) {
     COUNT(kernel_launch);
-    return cudaSuccess;
+    return report_status(memory_load_kernel(kernel));
 }
 
 cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments,
                              size_t shared_bytes, cudaStream_t stream) {
-    (void)kernel, (void)grid, (void)block, (void)arguments, (void)shared_bytes, (void)stream;
-    return count_launch();
+    (void)grid, (void)block, (void)arguments, (void)shared_bytes, (void)stream;
+    return launch(kernel);
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
                                 void **arguments) {
-    (void)config, (void)kernel, (void)arguments;
-    return count_launch();
+    (void)config, (void)arguments;
+    return launch(kernel);
 }
 
 cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block,

@@ -21,6 +21,8 @@ static void read_settings(void) {
     snprintf(settings.name, sizeof settings.name, "%s", name && *name ? name : "Virtual GPU");
     settings.memory_bytes = number(PREFIX "MEMORY_BYTES", 24ull << 30) / PAGE_BYTES * PAGE_BYTES;
     settings.context_bytes = number(PREFIX "CONTEXT_BYTES", 0) / PAGE_BYTES * PAGE_BYTES;
+    settings.modules_bytes = number(PREFIX "MODULES_BYTES", 0) / PAGE_BYTES * PAGE_BYTES;
+    settings.graph_bytes = number(PREFIX "GRAPH_BYTES", 0);
     settings.major = 8;
     settings.minor = 0;
     const char *capability = getenv(PREFIX "COMPUTE_CAPABILITY");

@@ -12,12 +12,13 @@
  *   host.c              copies, page-locked host memory
  *   runtime.c           cuda*: errors, devices, memory, copies
  *   runtime_launches.c  cuda*: launches, occupancy
- *   streams.c           cuda*: streams, events, graph capture
+ *   streams.c           cuda*: streams, events
+ *   graphs.c            cuda*: graph capture, instances of graphs
  *   lookup.c            cu*: functions by name
  *   driver.c            cu*: errors, the device, its context
  *   driver_modules.c    cu*: modules, libraries, launches
  *   driver_memory.c     cu*: memory
- *   driver_streams.c    cu*: streams, events
+ *   driver_streams.c    cu*: streams, events, graphs
  *   inert.c             functions that do nothing
  *   matrix.c            cuBLAS and cuBLASLt, which do nothing
  *   nvml.c              a library of its own: libnvidia-ml.so.1
@@ -61,14 +62,23 @@ enum call_kind { COUNTED_CALLS(DECLARE_KIND) CALL_KINDS };
 struct device_counters {
     uint64_t capacity_bytes; /* what the card has */
     uint64_t context_bytes;  /* what the CUDA context takes of it */
-    uint64_t used_bytes;     /* physical pages in use, without the context */
+    uint64_t modules_bytes;  /* what the code of launched kernels takes */
+    uint64_t graph_bytes;    /* what the driver keeps of instantiated graphs */
+    uint64_t peak_graph_bytes;
+    uint64_t used_bytes;     /* physical pages in use, without the three above */
     uint64_t peak_bytes;     /* the most that used_bytes has been */
     uint64_t calls[CALL_KINDS];
 };
 
+/* Everything that is taken of the card. */
+static inline uint64_t taken_bytes(const struct device_counters *now) {
+    return now->context_bytes + now->modules_bytes + now->graph_bytes + now->used_bytes;
+}
+
 struct device_settings {
     char name[256];
-    uint64_t memory_bytes, context_bytes;
+    uint64_t memory_bytes, context_bytes, modules_bytes;
+    uint64_t graph_bytes; /* of one graph, not in whole pages */
     int major, minor;
     int multiprocessors, max_threads_per_multiprocessor;
     int shared_memory_per_block, shared_memory_per_multiprocessor;
@@ -110,6 +120,9 @@ void print_calls(void);
     }
 
 enum memory_status { MEMORY_OK, MEMORY_EXHAUSTED, MEMORY_INVALID };
+/* The runtime's error, which cudaGetLastError tells as well, and the driver's. */
+int report_status(enum memory_status status);
+int result_of(enum memory_status status);
 
 enum memory_status memory_allocate(uint64_t bytes, uint64_t *address);
 enum memory_status memory_free(uint64_t address);
@@ -123,6 +136,10 @@ enum memory_status memory_set_access(uint64_t address, uint64_t bytes);
 /* The allocation or mapping that an address lies in. */
 enum memory_status memory_find(uint64_t address, uint64_t *base, uint64_t *bytes);
 void memory_info(size_t *free_bytes, size_t *total_bytes);
+/* Charges the code of a kernel, if it is launched for the first time. */
+enum memory_status memory_load_kernel(const void *kernel);
+/* Charges what so many instantiated graphs take together, instead of what was charged for them. */
+enum memory_status memory_hold_graphs(uint64_t count);
 /* One page of addresses for the variables of device code, whose values nobody can see. */
 #define SYMBOL_ADDRESS DEVICE_BASE
 
@@ -135,6 +152,10 @@ void host_free(void *pointer);
 void host_register(void *pointer, size_t bytes);
 bool host_unregister(void *pointer);
 bool is_pinned(const void *pointer);
+
+/* Instances of graphs: numbers that are not used again. */
+enum memory_status graph_instantiate(void **instance);
+enum memory_status graph_destroy(void *instance);
 
 #define PCI_BUS_ID "0000:01:00.0"
 

@@ -27,10 +27,24 @@ def on_gpu(launcher: Launcher) -> Runner:
     """Runs a function of device_jobs on a virtual card of some GiB and returns its result."""
 
     def run(
-        function: str, *, alloc_conf: str = "", memory_gib: float = 24.0, **payload: Any
+        function: str,
+        *,
+        alloc_conf: str = "",
+        memory_gib: float = 24.0,
+        modules_gib: float = 0.0,
+        graph_mib: float = 0.0,
+        lazy_modules: bool = True,
+        **payload: Any,
     ) -> Any:
-        gpu = replace(load_gpu("a100_80gb"), memory_gib=memory_gib, context_gib=0.0)
-        environment = gpu_environment(gpu) | allocator_environment(alloc_conf)
+        gpu = replace(
+            load_gpu("a100_80gb"),
+            memory_gib=memory_gib,
+            context_gib=0.0,
+            modules_gib=modules_gib,
+            graph_mib=graph_mib,
+        )
+        environment = gpu_environment(gpu, lazy_modules=lazy_modules)
+        environment |= allocator_environment(alloc_conf)
         finished = launcher.run(Job(f"{DEVICE_JOBS}:{function}", payload, environment))
         if finished.status != "ok":
             pytest.fail(f"{function}: {finished.traceback or finished.cause}", pytrace=False)

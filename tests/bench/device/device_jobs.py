@@ -243,6 +243,105 @@ def fork_with_other_settings(payload: dict[str, Any]) -> list[float]:
     return [own, float(os.read(reader, 100))]
 
 
+# --- memory beside the allocator ------------------------------------------------------------------
+
+
+def taken_mib() -> int:
+    """MiB of the card that are taken, as CUDA and NVML say it."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    memory = (ctypes.c_uint64 * 3)()
+    ctypes.CDLL(None).cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))
+    ctypes.CDLL("libnvidia-ml.so.1").nvmlDeviceGetMemoryInfo(None, memory)
+    taken = total.value - free.value
+    assert list(memory) == [total.value, free.value, taken]
+    return taken // MIB
+
+
+def launch_kernels(payload: dict[str, Any]) -> list[int]:
+    """MiB taken at first and after each launch of kernels 1, 1, 2, 3, ... to 34, by `launch`."""
+    found = [taken_mib()]
+    for kernel in (1, *range(1, 35)):
+        arguments = [ctypes.c_void_p(kernel)] * 11
+        assert getattr(ctypes.CDLL(None), payload["launch"])(*arguments) == SUCCESS
+        found.append(taken_mib())
+    return found
+
+
+def launch_kernels_in_a_child(payload: dict[str, Any]) -> list[int]:
+    """MiB taken after two kernels, in a process forked then, and after one of them there."""
+    launch = ctypes.CDLL(None).cuLaunchKernel
+    for kernel in (1, 2):
+        launch(*[ctypes.c_void_p(kernel)] * 11)
+    found = [taken_mib()]
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        before = taken_mib()
+        launch(*[ctypes.c_void_p(2)] * 11)
+        os.write(writer, bytes([before, taken_mib()]))
+        os._exit(0)
+    os.wait()
+    return found + list(os.read(reader, 2))
+
+
+def launch_without_room(payload: dict[str, Any]) -> tuple[str, int]:
+    """The error of a launch beside a tensor of `mib`, and MiB taken once that is gone and it is
+    tried again."""
+    other, held = tensor(2), tensor(payload["mib"])
+    error = ""
+    try:
+        held.add_(1)
+    except torch.AcceleratorError as refused:
+        error = str(refused).splitlines()[0]
+    del held
+    torch.cuda.empty_cache()
+    other.add_(1)
+    return error, taken_mib()
+
+
+def instantiate_graphs(payload: dict[str, Any]) -> dict[str, Any]:
+    """MiB taken with each of four graphs more and each of them less; errors of misuse."""
+    cuda = ctypes.CDLL(None)
+    instances, found = [], []
+    for name in ("cudaGraphInstantiate", "cudaGraphInstantiateWithFlags", "cuGraphInstantiate"):
+        instances.append(ctypes.c_void_p())
+        assert getattr(cuda, name)(ctypes.byref(instances[-1]), None, 0) == SUCCESS
+        found.append(taken_mib())
+    instances.append(ctypes.c_void_p())
+    asked = (ctypes.c_uint64 * 4)()
+    assert cuda.cuGraphInstantiateWithParams(ctypes.byref(instances[-1]), None, asked) == SUCCESS
+    found.append(taken_mib())
+    twice = []
+    for instance, prefix in zip(instances, ("cuda", "cu", "cuda", "cu"), strict=True):
+        assert getattr(cuda, prefix + "GraphExecDestroy")(instance) == SUCCESS
+        found.append(taken_mib())
+        twice.append(getattr(cuda, prefix + "GraphExecDestroy")(instance))
+    return {"taken": found, "twice": twice}
+
+
+def refuse_a_graph(payload: dict[str, Any]) -> dict[str, Any]:
+    """The errors of four graphs, the last one's handle, and MiB taken then."""
+    cuda = ctypes.CDLL(None)
+    instance = ctypes.c_void_p()
+    errors = [cuda.cudaGraphInstantiate(ctypes.byref(instance), None, 0) for _ in range(4)]
+    return {"errors": errors, "kept": instance.value, "taken": taken_mib()}
+
+
+def replace_graphs(payload: dict[str, Any]) -> list[int]:
+    """MiB taken beside PyTorch's own memory before a graph, with it, and when it is gone."""
+
+    def beside() -> int:
+        return taken_mib() - reserved_mib()
+
+    held = tensor(1)
+    found = [beside()]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        held.add_(1)
+    found.append(beside())
+    graph.reset()
+    return [*found, beside()]
+
+
 # --- the driver's interface -----------------------------------------------------------------------
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_SUPPORTED = 0, 1, 2, 801

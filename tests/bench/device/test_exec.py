@@ -28,6 +28,14 @@ sys_exit = 7
 raise SystemExit(sys_exit)
 """
 
+LITTLE = """
+import ctypes
+import torch
+x = torch.empty(30 << 20, dtype=torch.uint8, device="cuda").add_(1)
+for _ in range(3):
+    ctypes.CDLL(None).cudaGraphInstantiate(ctypes.byref(ctypes.c_void_p()), None, 0)
+"""
+
 LLAMA = """
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
@@ -97,17 +105,19 @@ def test_a_modules_forward_pass_allocates_what_it_would(tmp_path: Path) -> None:
 
 
 def test_a_program_is_told_that_it_runs_on_a_virtual_gpu(tmp_path: Path) -> None:
-    program = 'import torch; x = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")'
-    done = execute(
-        tmp_path, program, "memory=10", "context=1.5", "alloc_conf=expandable_segments:True"
-    )
+    beside = ("context=1.5", "modules=0.25", "graph=2.5")
+    done = execute(tmp_path, LITTLE, "memory=10", *beside, "alloc_conf=expandable_segments:True")
     assert done.returncode == 0, done.stderr
     first, last = done.stderr.splitlines()
     assert first == (
         "fragbench: virtual NVIDIA A100-SXM4-80GB, 10.00 GiB: kernels do nothing, values read "
         "back are zeros"
     )
-    assert last.startswith("fragbench: peak device memory 40.0 MiB of 10240.0 MiB (context 1536")
+    # One of 32 parts of 0.25 GiB; three graphs of 2.5 MiB take whole pages of 2.
+    assert last.startswith(
+        "fragbench: peak device memory 40.0 MiB of 10240.0 MiB (context 1536.0 MiB, modules 8.0 "
+        "MiB, graphs at most 8.0 MiB); calls: "
+    )
     assert "cuMemMap 2" in last
 
 
@@ -151,10 +161,20 @@ def test_without_a_trace_nothing_is_listed(tmp_path: Path) -> None:
         (["gpu=a100_80gb", "python"], "put `--` between"),
         (["gpu=a100_80gb", "--"], "no command after"),
         (["gpu=b300", "--", "python"], "gpu=b300 .* a100_40gb, a100_80gb, h100_80gb"),
-        (["size=3", "--", "python"], "'size=3' .* gpu=, memory=, context=, alloc_conf=, trace="),
+        (
+            ["size=3", "--", "python"],
+            "'size=3' .* gpu=, memory=, context=, modules=, graph=, alloc",
+        ),
         (["context=none", "--", "python"], "context=none .* 0 to below 79.15"),
         (["context=80", "--", "python"], "context=80 .* own is 0.5"),
+        (["modules=-1", "--", "python"], "modules=-1 .* GiB from 0 to below 79.15 .* own is 0.0"),
+        (["graph=lots", "--", "python"], "graph=lots .* MiB from 0 to below 81049.6 .* own is 0.0"),
+        (
+            ["context=50", "modules=30", "--", "python"],
+            "context_gib=50.0 and gpu.modules_gib=30.0 tog",
+        ),
         (["memory=0.1", "--", "python"], "memory=0.1 .* above 0.5"),
+        (["memory=2", "modules=1.5", "--", "python"], "memory=2 .* above 2 .what .* modules take"),
         (["memory=lots", "--", "python"], "memory=lots .* GiB"),
         (["trace=maybe", "--", "python"], "trace=maybe must be true or false"),
         (["--", "no_such_program"], "no program 'no_such_program'"),

@@ -13,6 +13,7 @@ from bench.packaged import load_gpu, option_names
 from tests.bench.device.support import DEVICE_JOBS, Runner
 
 MIB = 1 << 20
+INVALID_VALUE, OUT_OF_MEMORY = 1, 2
 GIB = 1 << 30
 EXPANDABLE = "expandable_segments:True"
 
@@ -138,6 +139,48 @@ def test_a_graph_is_captured_and_launched(on_gpu: Runner) -> None:
     found = on_gpu("capture_a_graph")
     # Only the stream that a capture began on is captured, and only until it ends.
     assert found == {"launches": 1, "captured": [False, True, False, False]}
+
+
+@pytest.mark.parametrize(
+    "launch", ["__cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx"]
+)
+def test_each_kernel_loads_its_part_of_the_modules_once(on_gpu: Runner, launch: str) -> None:
+    found = on_gpu("launch_kernels", launch=launch, modules_gib=0.25)
+    # 256 MiB in parts of a 32nd; whoever comes after the 32nd kernel finds its code there.
+    assert found == [0, 8, *range(8, 257, 8), 256, 256]
+
+
+def test_modules_are_taken_with_the_context_where_a_run_may_launch_nothing(on_gpu: Runner) -> None:
+    found = on_gpu("launch_kernels", launch="cuLaunchKernel", modules_gib=0.25, lazy_modules=False)
+    assert set(found) == {256}
+
+
+def test_a_forked_process_loads_its_own_modules(on_gpu: Runner) -> None:
+    assert on_gpu("launch_kernels_in_a_child", modules_gib=0.25) == [16, 0, 8]
+
+
+def test_a_kernel_whose_code_does_not_fit_is_not_launched_until_it_does(on_gpu: Runner) -> None:
+    # Of 1,024 MiB, 2 MiB (a segment of 20) and 1,000 leave 4. A kernel brings 8.
+    error, taken = on_gpu("launch_without_room", mib=1000, memory_gib=1, modules_gib=0.25)
+    assert "out of memory" in error
+    assert taken == 8 + 20
+
+
+def test_graphs_take_whole_pages_together_while_they_are_instantiated(on_gpu: Runner) -> None:
+    found = on_gpu("instantiate_graphs", graph_mib=0.75)
+    # 0.75, 1.5, 2.25, 3, 2.25, 1.5, 0.75 and 0 MiB in pages of 2.
+    assert found["taken"] == [2, 2, 4, 4, 4, 2, 2, 0]
+    assert found["twice"] == [INVALID_VALUE] * 4
+
+
+def test_a_graph_that_does_not_fit_is_refused(on_gpu: Runner) -> None:
+    # Of 256 MiB, two graphs of 100 leave 56.
+    found = on_gpu("refuse_a_graph", memory_gib=0.25, graph_mib=100)
+    assert found == {"errors": [0, 0, OUT_OF_MEMORY, OUT_OF_MEMORY], "kept": None, "taken": 200}
+
+
+def test_pytorch_gives_back_what_its_graphs_take(on_gpu: Runner) -> None:
+    assert on_gpu("replace_graphs", graph_mib=10) == [0, 10, 0]
 
 
 def test_nvml_describes_the_same_card(on_gpu: Runner) -> None:

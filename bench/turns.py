@@ -51,6 +51,21 @@ def count_turns(workload: Workload, seed: int, stop_after_s: float | None) -> in
     return count
 
 
+def check_single(workload: Workload, seed: int, stop_after_s: float | None) -> None:
+    """Raises WorkloadError where a request asks for several branches, among those that are
+    counted."""
+    end_s = time.monotonic() + COUNT_S
+    for count, request in enumerate(turns(sessions(workload, seed, stop_after_s)), 1):
+        if request.branches > 1:
+            raise WorkloadError(
+                f"workload={workload.name} asks for {request.branches} samples or beams of a "
+                "prompt, and engine=vllm is sent requests of one: choose traffic without, or "
+                "engine=inrepo."
+            )
+        if count == MOST_COUNTED or time.monotonic() > end_s:
+            return
+
+
 def loop_name(workload: Workload) -> str:
     """`open` where requests have times of their own, else `closed`."""
     return "open" if workload.closed_loop is None else "closed"

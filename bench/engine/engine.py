@@ -96,6 +96,7 @@ class Engine:
         self._now = 0.0
         self.max_num_seqs = limits.max_num_seqs
         self.token_budget = limits.token_budget
+        self._takes_branches = limits.branches
         self.answers_at_once = limits.batching == "static"
         self.late_steps = LateSteps()
         self._in_lockstep = not (
@@ -152,6 +153,9 @@ class Engine:
             self._ended(sequence, Status.REJECTED, cause)
         elif request.branches > self.max_num_seqs:
             cause = f"{request.branches} branches exceed max_num_seqs={self.max_num_seqs}"
+            self._ended(sequence, Status.REJECTED, cause)
+        elif request.branches > 1 and not self._takes_branches:
+            cause = f"{request.branches} branches, and this engine gives a request one"
             self._ended(sequence, Status.REJECTED, cause)
         elif not self.memory.backend.fits(sequence.demand):
             self._ended(sequence, Status.REJECTED, f"{total} tokens exceed the KV budget")

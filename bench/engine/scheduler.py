@@ -32,6 +32,7 @@ class Limits:
     bounds the prompts admitted in one step, and decodes come on top. With `admit_whole_prompt` a
     request waits until all of its known tokens would fit, even where they come in chunks. Where
     each sequence is a forward pass of its own, `longest_pass` tokens are the most that one has.
+    Without `branches` a request has one.
     """
 
     prefill: Literal["whole", "chunked"]
@@ -42,6 +43,7 @@ class Limits:
     on_oom: Literal["queue", "fail"]
     batching: Literal["continuous", "static"] = "continuous"
     longest_pass: int | None = None
+    branches: bool = True
 
     @property
     def largest_step(self) -> tuple[int, int]:

@@ -20,7 +20,10 @@ class Watcher(Protocol):
     def extended(self, request: int, tokens: int) -> None: ...
     def admitted(self, request: int, tokens: int) -> None: ...
     def not_extended(self, request: int, tokens: int, preempted: int) -> None: ...
-    def not_admitted(self, request: int, tokens: int) -> None: ...
+    def not_admitted(self, request: int, tokens: int, shared: int) -> None:
+        """`shared` blocks that others hold were found for it."""
+        ...
+
     def scheduled(self, tokens: dict[int, int], preempted: set[int]) -> None:
         """The step's plan in all, as vLLM sums it up."""
         ...
@@ -59,7 +62,8 @@ class ObservedScheduler(Scheduler):  # type: ignore[misc,unused-ignore]
             if blocks is not None:
                 self.watcher.admitted(own, tokens + self.found_tokens)
             else:
-                self.watcher.not_admitted(own, tokens + self.found_tokens)
+                shared = _held(kwargs.get("new_computed_blocks"))
+                self.watcher.not_admitted(own, tokens + self.found_tokens, shared)
         return blocks
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
@@ -99,3 +103,8 @@ def our_id(vllm_id: str) -> int:
     12
     """
     return int(vllm_id.partition("-")[0])
+
+
+def _held(found: Any) -> int:
+    """Blocks found in the prefix cache that requests hold now."""
+    return 0 if found is None else sum(block.ref_cnt > 0 for block in found.blocks[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -32,7 +33,7 @@ def vllm_parts(
     )
     return Parts(
         backend,
-        limits,
+        replace(limits, branches=False),
         memory,
         executor,
         sources,

@@ -95,10 +95,10 @@ class VllmPool:
         self._held[sequence] = blocks
         return blocks * self.block_tokens
 
-    def refuse(self, sequence: int, tokens: int, found_tokens: int) -> None:
-        """vLLM had no room for `tokens` tokens in all, of which it found so many."""
-        has = self._held.get(sequence, found_tokens // self.block_tokens)
-        wanted = self._in_blocks(tokens) - has
+    def refuse(self, sequence: int, tokens: int, shared: int = 0) -> None:
+        """vLLM had no room for `tokens` tokens in all, of which `shared` blocks that others hold
+        were found. Those that were found and are free are wanted like new ones."""
+        wanted = self._in_blocks(tokens) - self._held.get(sequence, shared)
         self.refusal = Refusal(wanted * self._block_bytes, in_one_piece=False)
 
     def free(self, sequence: int, computed: int = 0) -> None:

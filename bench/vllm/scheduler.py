@@ -94,17 +94,17 @@ class VllmScheduler(Scheduler):
     def not_extended(self, request: int, tokens: int, preempted: int) -> None:
         """A running request was refused room, and another, or it itself, has to go."""
         self.memory_bound = True
-        self._pool.refuse(request, tokens, found_tokens=0)
+        self._pool.refuse(request, tokens)
         self._incidents.extend_refused(self._sequences[request], tokens, self._now, preempted)
         self._preempted.add(preempted)
         self.preempt(self._sequences[preempted])
 
-    def not_admitted(self, request: int, tokens: int) -> None:
+    def not_admitted(self, request: int, tokens: int, shared: int) -> None:
         """A waiting request was refused room."""
         self.memory_bound = True
         sequence = self._sequences[request]
         wanted = sequence.known if self._limits.admit_whole_prompt else tokens
-        self._pool.refuse(request, wanted, self._session.scheduler.found_tokens)
+        self._pool.refuse(request, wanted, shared)
         self._incidents.reserve_refused(sequence, wanted, self._now)
 
     def scheduled(self, tokens: dict[int, int], preempted: set[int]) -> None:

@@ -1,0 +1,20 @@
+"""Environments that say that they have vLLM, for what is decided before it is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pretend(version: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives every Python that is started, and this one, an installed `vllm` of that version."""
+    package = folder / "vllm"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('only its name is here')\n")
+    facts = folder / f"vllm-{version}.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+    root = Path(__file__).parents[3]
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{root}")
+    monkeypatch.syspath_prepend(str(folder))

@@ -92,7 +92,7 @@ def cores() -> int:
 
 def check_cells(cells: list[Cell], folder: Path, *, here: bool = True) -> None:
     """Checks every configuration and the folder of the results, before the first cell starts;
-    cells that run elsewhere may find a GPU there.
+    cells that run elsewhere may find a GPU there, and vLLM.
 
     Raises SettingError, or OmegaConf's errors for a value of a wrong type.
     """
@@ -101,7 +101,8 @@ def check_cells(cells: list[Cell], folder: Path, *, here: bool = True) -> None:
         elsewhere = config.device == "cuda" and not here
         cell.device = "cuda" if elsewhere else resolve_device(config.device)
         check_run(config, cell.device)
-        cell_python(config, cell.device)
+        if here:
+            cell_python(config, cell.device)
     check_folder(folder)
 
 

@@ -34,7 +34,7 @@ COMMANDS = {
     ),
     "figure": Command("bench.paper.command:main", "a published figure beside ours: fig2, fig13"),
     "kernels": Command("bench.kernels.command:main", "attention kernels on a GPU: batches=1,8 ..."),
-    "gpu-check": Command("bench.gpu_check.command:main", "what only a GPU can show, in 8 minutes"),
+    "gpu-check": Command("bench.gpu_check.command:main", "what only a GPU can show, in 10 minutes"),
     "workload": Command(
         "bench.traffic.command:main", "traffic before it runs, or fitted to a trace: NAME fit=FILE"
     ),

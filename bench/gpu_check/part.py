@@ -25,9 +25,9 @@ class Task:
 
 
 class Verdict(NamedTuple):
-    """Whether a part found what it should, and its figures in one line."""
+    """Whether a part found what it should (None: it was skipped), and its figures in one line."""
 
-    passed: bool
+    passed: bool | None
     figures: str
 
 

@@ -25,12 +25,13 @@ MADE = Path(".venv-vllm/bin/python")
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_STARTUP_PLAN": "0",  # it would skip profiling
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
     "VLLM_USE_V2_MODEL_RUNNER": "0",
     "TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC": "0",
 }
-"""What the virtual GPU needs of vLLM, and the same on a card (docs/virtual_gpu.md)."""
+"""What the virtual GPU needs of vLLM (docs/virtual_gpu.md), and the same on a card."""
 
 _ASK = """
 import json

@@ -59,6 +59,10 @@ CPU_KV_BUDGET = "64MiB"
 CPU_REQUESTS = 9
 """Sent on device=cpu unless the traffic's end is given: `mixed` takes `tiny` about ten seconds."""
 
+NO_ENGINE = ("++device=cpu", "++engine.name=inrepo", "++engine.one_at_a_time=false",
+             "++engine.cache=null")  # fmt: skip
+"""Of a command that runs none: neither a device nor an engine is looked for."""
+
 _END_OF_TRAFFIC = {"workload.num_requests", "workload.duration_s", "stop_after_s"}
 
 NO_LABEL = ("out", "jobs", "hydra")

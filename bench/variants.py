@@ -12,7 +12,8 @@ from bench.errors import SettingError
 LESS, MORE = 0.7, 1.3
 """What `sensitivity=true` multiplies each constant by."""
 
-WITHOUT_PAGES = ("backends.contiguous.", "backends.bucketed.", "backends.paged")
+WITHOUT_PAGES = ("backends.contiguous.", "backends.bucketed.", "backends.paged",
+                 "bench.hugging_face.", "bench.vllm.")  # fmt: skip
 """Backends that leave the driver's mapping of pages to PyTorch."""
 PAGED_ATTENTION = ("paged_attention_fixed", "paged_attention_block_tokens")
 BETWEEN_GPUS = ("interconnect_efficiency", "all_reduce_latency_us")

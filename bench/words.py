@@ -1,4 +1,4 @@
-"""Numbers as plans and incident reports say them; what is undefined is a dash."""
+"""Numbers and errors as plans and incident reports say them; what is undefined is a dash."""
 
 from __future__ import annotations
 
@@ -34,3 +34,9 @@ def seconds(value: float | None) -> str:
 def share(part: float | None, whole: float | None) -> float | None:
     """part / whole; None where that is undefined."""
     return None if part is None or not whole else part / whole
+
+
+def first_sentences(error: str) -> str:
+    """What PyTorch wanted and what was free, without the advice that follows."""
+    told = error.split(" If reserved but")[0].split("  See documentation")[0]
+    return told.strip()

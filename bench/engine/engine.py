@@ -25,6 +25,7 @@ from bench.metrics.accounting import MemoryAccount
 from bench.metrics.inter_token import InterTokenGaps
 from bench.metrics.status import Status
 from bench.sources.active import Sources
+from bench.words import first_sentences
 from workloads.base import Request
 
 OnEnd = Callable[[Sequence, Status, str | None, float], None]
@@ -238,7 +239,7 @@ class Engine:
         if len(self._scheduler.running) == 1:
             self.incidents.activation_refused(now, refused, None)
             raise ActivationsDoNotFitError(
-                f"the activations of one sequence did not fit: {_first_sentences(refused.error)}"
+                f"the activations of one sequence did not fit: {first_sentences(refused.error)}"
             )
         self.incidents.activation_refused(now, refused, youngest.id)
         if youngest in plan.sequences:
@@ -253,7 +254,7 @@ class Engine:
             self.incidents.activation_refused_twice(now)
             raise ActivationsDoNotFitError(
                 f"the activations of a step of {work.tokens} tokens did not fit, even after the "
-                f"youngest sequence was preempted: {_first_sentences(str(error))}"
+                f"youngest sequence was preempted: {first_sentences(str(error))}"
             ) from error
 
     def _commit(self, plan: Plan, step: Step, token_ids: list[list[int]] | None) -> None:
@@ -336,11 +337,6 @@ class Engine:
         self.incidents.finish()
         for sequence in (*self.running, *self._scheduler.waiting):
             self._ended(sequence, Status.UNFINISHED, None)
-
-
-def _first_sentences(error: str) -> str:
-    """What was wanted and what is free, without the advice that follows."""
-    return ". ".join(error.split(". ")[:3]) + "."
 
 
 def step_work(plan: Plan) -> StepWork:

@@ -21,7 +21,7 @@ MOST_TEXT = 6000
 """Characters of a parameter's value that MLflow keeps."""
 MOST_PARAMS = 100
 """Parameters that it takes at a time."""
-LABELS = ("backend", "workload", "model", "gpu", "device", "time", "status", "folder")
+LABELS = ("backend", "engine", "workload", "model", "gpu", "device", "time", "status", "folder")
 PAGE, SETTINGS = "report.html", "settings.yaml"
 """Artifacts. A file called config.yaml would make its folder look like a run."""
 

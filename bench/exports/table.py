@@ -14,7 +14,7 @@ from bench.report.statistics import Estimate
 
 PLUS_MINUS, UNDEFINED = "\N{PLUS-MINUS SIGN}", "\N{EN DASH}"
 BEST_NOTE = (
-    "Bold: best among the completed runs that differ only in the backend's and the allocator's "
+    "Bold: best among the completed runs that differ only in backend, engine and allocator "
     "settings, and whatever it is not ahead of by more than 1 % and noise."
 )
 

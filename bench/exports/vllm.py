@@ -90,6 +90,7 @@ def _setup(run: Run, rows: pd.DataFrame) -> dict[str, Any]:
         "burstiness": 1.0 if poisson else arrivals.get("burstiness"),
         "max_concurrency": arrivals.get("users"),
         "workload": run.workload,
+        "engine": run.engine,
         "gpu_type": run.gpu,
         "device": run.device,
         "time": run.time,

@@ -13,9 +13,17 @@ TARGET = "bench.hugging_face.caches.HuggingFaceCaches"
 
 def with_own_caches(config: dict[str, Any]) -> dict[str, Any]:
     """A resolved configuration, with the library's caches as its backend where `engine.cache` names
-    one. Raises SettingError where the library is missing."""
+    one.
+
+    Raises SettingError where the library is missing, and for its caches with another engine.
+    """
     cache = config["engine"]["cache"]
     if cache is None:
+        if config["backend"].get("_target_") == TARGET:
+            raise SettingError(
+                f"backend={config['backend'].get('name')} is of engine=transformers: choose a "
+                "backend= for this engine."
+            )
         return config
     if find_spec("transformers") is None:
         raise SettingError(

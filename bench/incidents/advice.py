@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from bench.incidents.episodes import of_kv
+from bench.incidents.followed import followed
 from bench.incidents.rules import BLOCK_TOKENS, NOT_KNOWN, Layer
 from bench.report.results import Run
 from bench.words import mib, percent, share
@@ -55,15 +56,20 @@ def _sought(found: Mapping[str, Any]) -> str:
 
 def _capacity(found: Mapping[str, Any], run: Run) -> Advice:
     if not of_kv(found):
-        return _card_capacity(found)
+        return _card_capacity(found, run)
     short = found["lacking_tokens"]
     least = f", {short:,} tokens more in the worst case" if short and short > 0 else ""
+    limits = followed(run, "engine.max_live_tokens", "engine.max_num_seqs", "max_model_len")
+    cards = followed(run, "a larger gpu", "more tensor_parallel")
+    smaller = followed(
+        run,
+        "kv_dtype=fp8 holds twice the tokens of fp16",
+        "weight_dtype=fp8 or int4 leaves more of the card",
+    )
     return Advice(
         [
-            f"Admit fewer tokens (engine.max_live_tokens, engine.max_num_seqs, max_model_len), or "
-            f"give KV memory more room{least}: a larger gpu, more tensor_parallel.",
-            "Make tokens or weights smaller: kv_dtype=fp8 holds twice the tokens of fp16, "
-            "weight_dtype=fp8 or int4 leaves more of the card.",
+            f"Admit fewer tokens ({limits}), or give KV memory more room{least}: {cards}.",
+            f"Make tokens or weights smaller: {smaller}.",
         ],
         [
             "Allocator settings, emptying the cache and restarts: all free memory in one piece "
@@ -84,13 +90,13 @@ def _other_layouts(found: Mapping[str, Any]) -> str:
     )
 
 
-def _card_capacity(found: Mapping[str, Any]) -> Advice:
+def _card_capacity(found: Mapping[str, Any], run: Run) -> Advice:
     sought, free = _sought(found), _free(found)
+    cards = followed(run, "a larger gpu", "more tensor_parallel", "weight_dtype=fp8 or int4")
     return Advice(
         [
             "Make steps smaller (a lower engine.token_budget with engine.prefill=chunked, a "
-            "shorter max_model_len), or the card larger: a larger gpu, more tensor_parallel, "
-            "weight_dtype=fp8 or int4."
+            f"shorter max_model_len), or the card larger: {cards}."
         ],
         [
             f"Less KV memory, another layout of it, or allocator settings: {sought} were needed, "
@@ -103,7 +109,10 @@ def _kv_policy(found: Mapping[str, Any], run: Run) -> Advice:
     median = found["median"]
     terms = {name: median[f"{name}_bytes"] or 0 for name in ("reservation", "internal", "rounding")}
     largest = max(terms, key=lambda name: terms[name])
-    change = [_remedy(largest, terms, median, pooled=bool(found["worst"].get("kv_pooled")))]
+    smaller = None
+    if found["worst"].get("kv_pooled"):
+        smaller = followed(run, "backend.block_size", "backend.layout=sequence")
+    change = [_remedy(largest, terms, median, smaller)]
     live = live_share(found)
     if live is not None and live >= NEARLY_ALL:
         change.append(
@@ -121,8 +130,9 @@ def _kv_policy(found: Mapping[str, Any], run: Run) -> Advice:
 
 
 def _remedy(
-    largest: str, terms: Mapping[str, float], median: Mapping[str, Any], *, pooled: bool
+    largest: str, terms: Mapping[str, float], median: Mapping[str, Any], smaller: str | None
 ) -> str:
+    """`smaller` are the settings of a pool's blocks or pages, None where there is no pool."""
     wanted, needed = median["wanted_bytes"] or 0, median["needed_bytes"] or 0
     held = share(terms[largest], median["kv_budget_bytes"])
     if wanted - needed > sum(terms.values()):
@@ -137,14 +147,14 @@ def _remedy(
         )
     what = {"reservation": "waits for tokens that come later", "internal": "is never filled"}
     how = "Reserve less ahead (backend=paged, or backend.reserve=pow2 in place of max)"
-    if pooled:
-        how = "Take smaller blocks or pages (backend.block_size, backend.layout=sequence)"
+    if smaller:
+        how = f"Take smaller blocks or pages ({smaller})"
     return f"{how}: {percent(held)} of the budget is held and {what[largest]}."
 
 
 def _allocator(found: Mapping[str, Any], run: Run) -> Advice:
     pooled = bool(found["worst"].get("kv_pooled"))
-    change = ["Give activations few sizes: engine.activation_buckets=true."]
+    change = [*_padding(run), *_room_for_a_segment(found, run)]
     if not pooled:
         change = [
             "Keep KV memory out of the allocator's way: backend=paged takes one pool at the start.",
@@ -166,6 +176,22 @@ def _allocator(found: Mapping[str, Any], run: Run) -> Advice:
             f"{_sought(found)} that were needed.",
         ],
     )
+
+
+def _padding(run: Run) -> list[str]:
+    padded = followed(run, "engine.activation_buckets=true")
+    return [f"Give activations few sizes: {padded}."] if padded else []
+
+
+def _room_for_a_segment(found: Mapping[str, Any], run: Run) -> list[str]:
+    """So much less KV memory that the driver has in one piece what was refused; nothing where what
+    KV memory leaves is held back."""
+    worst, memory = found["worst"], run.environment.get("memory")
+    tried, free = worst.get("tried_bytes"), worst.get("driver_free_bytes")
+    held_back = memory.get("held_back_bytes") if isinstance(memory, Mapping) else None
+    if of_kv(found) or held_back != 0 or tried is None or free is None or tried <= free:
+        return []
+    return [_utilization(tried - free, run)]
 
 
 def _emptying(found: Mapping[str, Any]) -> str:
@@ -198,14 +224,19 @@ def _workspace(found: Mapping[str, Any], run: Run) -> Advice:
 
 
 def _utilization(short: float | None, run: Run) -> str:
+    """Of `kv_budget` the rest of the card is held back but for the share that utilization leaves,
+    so that a smaller budget leaves less."""
     now = run.config.get("utilization")
     memory = run.environment.get("memory")
-    usable = memory.get("usable_bytes") if isinstance(memory, Mapping) else None
-    if run.config.get("kv_budget") is not None:
-        return f"Leave more of the card beside KV memory: a kv_budget lower by {mib(short)}."
+    plan = memory if isinstance(memory, Mapping) else {}
+    usable = plan.get("usable_bytes")
     if not short or not usable or not isinstance(now, int | float):
-        return "Leave more of the card beside KV memory: lower utilization or kv_budget."
-    lower = int(100 * (now - short / usable)) / 100
+        return "Leave more of the card beside KV memory: lower utilization."
+    given = usable - (plan.get("held_back_bytes") or 0)
+    wanted = now - short / usable
+    if run.config.get("kv_budget") is not None:
+        wanted = now * given / (given + short)
+    lower = int(100 * wanted) / 100
     return (
         f"Leave more of the card beside KV memory: utilization={lower:g} in place of {now:g} gives "
         f"it the {mib(short)} that it was short of in the worst case."

@@ -12,6 +12,8 @@ from bench.incidents.reading import DERIVED, KV_KINDS, NUMBERS, Incident, readab
 from bench.incidents.rules import NOT_KNOWN, Layer
 from bench.report.results import Run
 
+LABELS = ("backend", "engine", "workload", "model", "gpu", "device")
+
 
 def layer_of(incident: Incident) -> str:
     """What the incident says."""
@@ -27,7 +29,7 @@ def count(run: Run) -> dict[str, Any]:
     return {
         "run": run.name,
         "path": str(run.path),
-        **{key: getattr(run, key) for key in ("backend", "workload", "model", "gpu", "device")},
+        **{key: getattr(run, key) for key in LABELS},
         "time": run.time,
         "status": run.status,
         "ended": run.status != "incomplete",

@@ -10,7 +10,7 @@ from bench.incidents.advice import ROLES, advice, live_share
 from bench.incidents.episodes import of_kv
 from bench.incidents.rules import BLOCK_TOKENS, NOT_KNOWN, Layer
 from bench.report.results import Run
-from bench.words import UNDEFINED, mib, percent, seconds, share
+from bench.words import UNDEFINED, first_sentences, mib, percent, seconds, share
 
 KINDS = {
     "reserve_refused": "request|s| waited at admission",
@@ -87,7 +87,8 @@ def _what(counts: Mapping[str, Any]) -> str:
         "completed": "The run completed.",
         "incomplete": "The run goes on, or was stopped before it ended.",
     }
-    how = ended.get(counts["status"], f"The run failed: {str(counts['cause']).rstrip('.')}.")
+    why = first_sentences(str(counts["cause"])).rstrip(".")
+    how = ended.get(counts["status"], f"The run failed: {why}.")
     numbers = _times(counts["incidents"], "incident|s|"), _times(counts["refusals"], "refusal|s|")
     return f"{', '.join(numbers)}: {said}. {how}"
 
@@ -107,7 +108,7 @@ def _where(counts: Mapping[str, Any]) -> str:
 def _when(counts: Mapping[str, Any]) -> str:
     first, last, clock = (seconds(counts[f"{name}_s"]) for name in ("first", "last", "clock"))
     rate = counts["incidents_per_hour"]
-    often = "" if rate is None else f", {rate:,.1f} an hour"
+    often = "" if rate is None or counts["incidents"] < 2 else f", {rate:,.1f} an hour"
     return f"first at {first}, last at {last} of {clock} on the run's clock{often}"
 
 
@@ -166,12 +167,6 @@ def _worst(incident: Mapping[str, Any]) -> str:
     ]
     at = seconds(incident.get("first_s"))
     return f"{kind}{named} at {at}: {', '.join(filter(None, how))}"
-
-
-def first_sentences(error: str) -> str:
-    """What PyTorch wanted and what was free, without the advice that follows."""
-    told = error.split(" If reserved but")[0].split("  See documentation")[0]
-    return told.strip()
 
 
 def _evidence(layer: str, found: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

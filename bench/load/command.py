@@ -16,7 +16,7 @@ from rich.status import Status
 
 from bench.config import Config, from_container
 from bench.errors import SettingError
-from bench.experiment import CONF_FOLDER, compose_cells, make_console
+from bench.experiment import CONF_FOLDER, NO_ENGINE, compose_cells, make_console
 from bench.load.models import Served, served_model
 from bench.load.payload import STOPPED, Payload
 from bench.load.ports import check_ports
@@ -103,8 +103,8 @@ def main(argv: list[str]) -> int:
 
 def _composed(argv: list[str]) -> tuple[Config, dict[str, Any], Path]:
     arguments = [_in_full(argument) for argument in argv]
-    # No device is looked for: the server has it.
-    cells, folder = compose_cells([*arguments, "++device=cpu"], ["fragbench", NAME, *argv])
+    # Neither a device nor an engine is looked for: the server has them.
+    cells, folder = compose_cells([*arguments, *NO_ENGINE], ["fragbench", NAME, *argv])
     if len(cells) != 1:
         raise SettingError(f"`fragbench {NAME}` sends one workload: give one value of each key.")
     return from_container(cells[0].config), cells[0].config, folder

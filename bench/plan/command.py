@@ -50,6 +50,12 @@ Settings are those of `fragbench run --help`.
   fragbench plan experiment=classic_13b_24gb
   fragbench plan workload=trace workload.path=azure_llm_2023_conv.csv out=results/plan"""
 
+DIVIDES_ITSELF = (
+    f"engine=vllm divides the card by itself when it starts, and `fragbench {NAME}` as fragbench's "
+    "own engine does: leave it out, or make a short run with it, whose summary.json has "
+    "vllm.num_gpu_blocks."
+)
+
 
 def main(argv: list[str]) -> int:
     """`fragbench plan`: 0. Raises SettingError."""
@@ -57,11 +63,15 @@ def main(argv: list[str]) -> int:
     if asked.help:
         print(USAGE)
         return 0
+    if "engine=vllm" in argv:  # before it is looked for
+        raise SettingError(DIVIDES_ITSELF)
     _check_device(argv)
     has_virtual_gpu = _has_virtual_gpu()
     cells, folder = _composed(argv, "virtual" if has_virtual_gpu else "cpu")
     if asked.shows:
         return 0
+    if cells[0].config["engine"]["name"] == "vllm":
+        raise SettingError(DIVIDES_ITSELF)
     console = make_console()
     case = _case(cells[0])
     divisions = _divisions(case, has_virtual_gpu, console)

@@ -13,7 +13,7 @@ from bench.report import quantities as q
 from bench.report.differences import LEAST, shown
 from bench.report.quantities import Quantity
 from bench.report.repeats import VERSIONS, gathered, name_without
-from bench.report.results import NOT_OF_THE_RUN, Run, flat
+from bench.report.results import Run, flat
 from bench.report.sensitivity import split
 from bench.report.statistics import Estimate, paired_change, unpaired_change
 
@@ -160,7 +160,6 @@ def _unlike(before: Run, after: Run) -> dict[str, tuple[Any, Any]]:
     }
     pairs |= {key: (before.environment.get(key), after.environment.get(key)) for key in VERSIONS}
     pairs["seeds"] = before.seeds, after.seeds
-    old, new = flat(before.config), flat(after.config)
-    unlike = (old | new).keys() - {*NOT_OF_THE_RUN, "seed"}
-    pairs |= {key: (old.get(key), new.get(key)) for key in old | new if key in unlike}
+    old, new = flat(before.settings), flat(after.settings)
+    pairs |= {key: (old.get(key), new.get(key)) for key in old | new if key != "seed"}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

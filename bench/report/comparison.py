@@ -16,7 +16,8 @@ from bench.report.repeats import gathered
 from bench.report.results import Run
 from bench.report.sensitivity import split
 
-LABEL_COLUMNS = ("name", "backend", "workload", "model", "gpu", "device", "time", "status", "cause")
+LABEL_COLUMNS = ("name", "backend", "engine", "workload", "model", "gpu", "device", "time",
+                 "status", "cause")  # fmt: skip
 
 TERMINAL_COLUMNS: tuple[tuple[str, Quantity], ...] = (
     ("req/s", q.REQUESTS_PER_S),

@@ -26,6 +26,10 @@ POINTS = 400
 Dash = Literal["-", "--", ":", "-."]
 DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 """Of runs that share a backend, and so its colour."""
+TURN = 7.0
+"""Line widths that each of several curves in one place is drawn for at a time."""
+ALIKE = 0.01
+"""Curves whose values are this close everywhere are in one place: a pixel's width."""
 
 Values = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Sorted values and how often each occurred, both of one shape."""
@@ -103,26 +107,40 @@ def _draw_curves(
     pick: Callable[[tuple[Run, Values, Values]], Values],
     scale: float,
 ) -> None:
-    drawn = False
-    for each, dash in zip(found, _dashes([run for run, *_ in found]), strict=True):
-        run, values = each[0], pick(each)
-        if not len(values[0]):
-            continue
+    runs = [run for run, *_ in found]
+    each = zip(runs, _dashes(runs), map(pick, found), strict=True)
+    curves = [(run, dash, values) for run, dash, values in each if len(values[0])]
+    turns = turns_of([values for *_, values in curves])
+    for (run, dash, values), turn in zip(curves, turns, strict=True):
         sizes, below = ecdf(values)
         lines = axes.step(
-            np.maximum(sizes, 1e-6) * scale, below, where="post", linestyle=dash, linewidth=1.8,
-            color=backend_colour(run.backend),
+            np.maximum(sizes, 1e-6) * scale, below, where="post", linestyle=turn or dash,
+            linewidth=1.8, color=backend_colour(run.backend),
         )  # fmt: skip
         mark(lines, run.backend)
-        drawn = True
     axes.set_ylim(0, 1.01)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 0.9, 1], ["0 %", "25 %", "50 %", "75 %", "90 %", "100 %"])
-    if not drawn:
+    if not curves:
         blank(axes, "not recorded", LIGHT)
         return
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def turns_of(curves: Sequence[Values]) -> list[tuple[float, tuple[float, float]] | None]:
+    """How each of several distributions is dashed so that those in one place show in turns, as
+    matplotlib has it (an offset, and what is on and off); None for one that is alone."""
+    shares = np.linspace(0, 1, 101)
+    sizes = [np.interp(shares, below, values) for values, below in map(ecdf, curves)]
+    places = [
+        [n for n, other in enumerate(sizes) if np.allclose(own, other, rtol=ALIKE, atol=1e-6)]
+        for own in sizes
+    ]
+    return [
+        (TURN * place.index(n), (TURN, TURN * (len(place) - 1))) if len(place) > 1 else None
+        for n, place in enumerate(places)
+    ]
 
 
 def _dashes(runs: Sequence[Run]) -> list[Dash]:

@@ -18,7 +18,6 @@ NEAR = 0.9
 
 _LEFT = ("status", "prompt_tokens", "generated_tokens", "sent_s", "admitted_s", "last_token_s",
          "end_s", "leave")  # fmt: skip
-_UNLIKE = ("name", "out", "jobs", "dashboard")
 _STATE = ("peak_allocated_bytes", "peak_reserved_bytes", "num_alloc_retries", "num_ooms")
 
 
@@ -138,8 +137,7 @@ def _settings(run: Run) -> str | None:
     """All settings but what a run is called; None where they are not known."""
     if not run.config:
         return None
-    config = {key: value for key, value in run.config.items() if key not in _UNLIKE}
-    facts = [run.device, run.summary.get("seed"), config]
+    facts = [run.device, run.summary.get("seed"), run.settings]
     return json.dumps(facts, sort_keys=True, default=str)
 
 

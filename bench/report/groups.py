@@ -7,11 +7,16 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
+from typing import Any
 
 from bench.report.palette import backend_order
-from bench.report.results import NOT_OF_THE_RUN, Run
+from bench.report.results import Run
 
-MEMORY_SIDE = ("backend", "alloc_conf")
+MEMORY_SIDE = ("backend", "alloc_conf", "engine.name", "vllm")
+"""Settings, and sections of them, of who lays memory out: what is compared. Of an engine that is
+its name alone. How it batches is everybody's: runs that differ there are kept apart."""
+
+_SIDE_IN_NAMES = (*MEMORY_SIDE, "engine=")
 
 _BEFORE_A_SETTING = re.compile(r",(?=[^,=]+=)")
 
@@ -40,7 +45,7 @@ def comparable(runs: Iterable[Run]) -> list[list[Run]]:
     """Completed runs in groups that differ in nothing but the memory side.
 
     Two runs are in one group when workload, model, GPU, device, kind of time, seeds and every other
-    setting are equal but for the backend's own and the allocator's.
+    setting are equal but for MEMORY_SIDE.
     """
     groups: dict[str, list[Run]] = {}
     for run in (r for rs in by_workload(runs).values() for r in rs if r.completed):
@@ -91,7 +96,7 @@ def name_parts(name: str) -> list[str]:
 def places(groups: Sequence[Sequence[Run]]) -> list[str]:
     """A name for each group of comparable runs: its workload and whatever else sets it apart, and
     its kind of time."""
-    facts = [_facts(group[0]) for group in groups]
+    facts = [_facts(group) for group in groups]
     common = set.intersection(*map(set, facts)) if len(facts) > 1 else set()
     names = []
     for group, own in zip(groups, facts, strict=True):
@@ -101,11 +106,14 @@ def places(groups: Sequence[Sequence[Run]]) -> list[str]:
     return names
 
 
-def _facts(run: Run) -> list[str]:
-    parts = [part for part in name_parts(run.name) if "=" in part]
+def _facts(group: Sequence[Run]) -> list[str]:
+    """Of a group of comparable runs; their engine where it is the same for all."""
+    first = group[0]
+    own = set.intersection(*(set(name_parts(run.name)) for run in group))
+    parts = [part for part in name_parts(first.name) if "=" in part and part in own]
     known = (*MEMORY_SIDE, "workload=", "model=", "gpu=")
     settings = [part.removeprefix("workload.") for part in parts if not part.startswith(known)]
-    return [run.workload, run.model, run.gpu, run.device, *settings]
+    return [first.workload, first.model, first.gpu, first.device, *settings]
 
 
 def _own_parts(run: Run, runs: Sequence[Run]) -> list[str]:
@@ -120,13 +128,25 @@ def _own_parts(run: Run, runs: Sequence[Run]) -> list[str]:
 def conditions(run: Run, *, apart_from: Sequence[str] = ()) -> str:
     """Everything but the memory side, as text to compare; `apart_from` are settings that do not
     count either, such as workload.rate_rps."""
-    unlike = ("seed", *MEMORY_SIDE, *apart_from)
+    unlike = ("seed", *_SIDE_IN_NAMES, *apart_from)
     parts = [part for part in name_parts(run.name) if "=" in part]
     other = sorted(part for part in parts if not part.startswith(unlike))
-    config = {k: v for k, v in run.config.items() if k not in (*unlike, *NOT_OF_THE_RUN)}
-    for setting in apart_from:
-        section, _, key = setting.partition(".")
-        if key and isinstance(config.get(section), Mapping):
-            config[section] = {k: v for k, v in config[section].items() if k != key}
+    settings = _without(run.settings, ("seed", *MEMORY_SIDE, *apart_from))
     facts = [run.workload, run.model, run.gpu, run.device, run.time, run.seeds]
-    return json.dumps([facts, other, config], sort_keys=True, default=str)
+    return json.dumps([facts, other, settings], sort_keys=True, default=str)
+
+
+def memory_side(run: Run) -> str:
+    """The rest: the memory side, as text to compare."""
+    own = {key: run.settings.get(key) for key in MEMORY_SIDE if "." not in key}
+    return json.dumps([run.backend, run.engine, own], sort_keys=True, default=str)
+
+
+def _without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Settings but for those of these names, dotted below the top."""
+    kept = {key: value for key, value in settings.items() if key not in names}
+    for name in names:
+        section, _, key = name.partition(".")
+        if key and isinstance(kept.get(section), Mapping):
+            kept[section] = {k: v for k, v in kept[section].items() if k != key}
+    return kept

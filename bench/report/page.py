@@ -28,6 +28,7 @@ from bench.report.repeats import gathered
 from bench.report.results import Run, load_runs
 from bench.report.sensitivity import Ranking, rankings, split
 from bench.report.timelines import timeline_pictures
+from bench.report.vllm import vllm_html
 
 FIGURES = ("waste", "latency", "throughput", "fragmentation_over_time", "waste_over_time",
            "memory_map", "rates")  # fmt: skip
@@ -146,6 +147,7 @@ def _page(shown: Contents, drawn: Pictures) -> str:
         hours=verdicts.hours_html(runs),
         requests=sections.requests_html(runs),
         incidents=sections.incidents_html(runs),
+        vllm=vllm_html(runs),
         rankings=verdicts.rankings_html(shown.rankings),
         deployment=deployment_html(runs),
         details=sections.details_html(shown.each),

@@ -15,6 +15,8 @@ BACKEND_COLOURS = {
     "orca_max": "#8C3B00",
     "orca_pow2": "#A65E2E",
     "orca_oracle": "#C08552",
+    "transformers_dynamic": "#4C5E67",
+    "transformers_static": "#A8243A",
     "contiguous": "#D55E00",
     "contiguous_expandable": "#E69F00",
     "bucketed": "#CC79A7",
@@ -22,6 +24,8 @@ BACKEND_COLOURS = {
     "paged": "#0072B2",
     "paged_prefix": "#009E73",
     "paged_radix": "#6A3D9A",
+    "vllm": "#6A25F4",
+    "vllm_prefix": "#9C6EF7",
 }
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from bench.report.groups import conditions, labels
+from bench.report.groups import conditions, labels, memory_side
 from bench.report.repeats import name_without
 from bench.report.results import Run, mean_of
 
@@ -104,7 +103,7 @@ def sweeps(runs: Sequence[Run], slo: Slo) -> list[Sweep]:
     groups: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
         lines = groups.setdefault(conditions(run, apart_from=RATE_SETTINGS), {})
-        lines.setdefault(_memory_side(run), []).append(run)
+        lines.setdefault(memory_side(run), []).append(run)
     found = [
         Sweep(tuple(_lines(list(lines.values()), slo)))
         for lines in groups.values()
@@ -127,11 +126,6 @@ def _lines(groups: Sequence[Sequence[Run]], slo: Slo) -> Iterator[Line]:
 def _without_rate(run: Run) -> Run:
     name = name_without(run.name, *RATE_SETTINGS)
     return replace(run, summary={**run.summary, "name": name})
-
-
-def _memory_side(run: Run) -> str:
-    side = [run.backend, run.config.get("backend"), run.config.get("alloc_conf")]
-    return json.dumps(side, sort_keys=True, default=str)
 
 
 def _point(run: Run, slo: Slo) -> Point | None:

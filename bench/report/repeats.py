@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from bench.report.frames import in_a_row
 from bench.report.groups import name_parts
-from bench.report.results import NOT_OF_THE_RUN, Run
+from bench.report.results import Run
 
 VERSIONS = ("fragbench", "commit", "torch")
 
@@ -31,8 +31,7 @@ def identity(run: Run, *apart_from: str) -> str:
     configuration, its folder."""
     if not run.config or run.restarts_s:
         return run.folder
-    unlike = (*NOT_OF_THE_RUN, *apart_from)
-    config = {key: value for key, value in run.config.items() if key not in unlike}
+    config = {key: value for key, value in run.settings.items() if key not in apart_from}
     versions = [run.environment.get(key) for key in VERSIONS]
     facts = [run.device, name_without(run.name, *apart_from), versions, config]
     return json.dumps(facts, sort_keys=True, default=str)

@@ -32,6 +32,8 @@ INCIDENTS = "incidents.jsonl"
 OUTCOMES = ("completed", "failed", "cancelled", "rejected", "unfinished")
 NOT_OF_THE_RUN = ("name", "out", "jobs", "dashboard")
 """Settings that change nothing of what a run does."""
+OF_AN_ENGINE = ("vllm",)
+"""Sections that only the engine of that name reads."""
 NO_SUMMARY = "the run ended before it wrote summary.json"
 
 
@@ -62,6 +64,16 @@ class Run:
         """The runs that it stands for, itself where it is one."""
         return self.repeats or (self,)
 
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """What it was told and followed: its configuration without what changes nothing, and
+        without the sections of other engines."""
+        engine = self.config.get("engine")
+        name = engine.get("name") if isinstance(engine, Mapping) else None
+        others = [section for section in OF_AN_ENGINE if section != name]
+        unused = (*NOT_OF_THE_RUN, *others)
+        return {key: value for key, value in self.config.items() if key not in unused}
+
     @property
     def seeds(self) -> tuple[Any, ...]:
         """Of all repeats."""
@@ -80,6 +92,10 @@ class Run:
     @property
     def backend(self) -> str:
         return self._label("backend")
+
+    @property
+    def engine(self) -> str:
+        return self._label("engine")
 
     @property
     def workload(self) -> str:

@@ -43,7 +43,7 @@ INCIDENT_FIELDS = (
 )  # fmt: skip
 BEST_MARK = (
     '<p class="notes">\N{BLACK RIGHT-POINTING SMALL TRIANGLE} best among the completed runs that '
-    "differ only in the backend's and the allocator's settings, and whatever it is not ahead of by "
+    "differ only in backend, engine and allocator settings, and whatever it is not ahead of by "
     "more than 1 % and noise.</p>"
 )
 
@@ -230,8 +230,8 @@ def details_html(runs: Sequence[Run]) -> str:
 def _run_details(run: Run) -> str:
     facts = {
         "folder": run.folder, "status": run.status, "cause": run.cause, "backend": run.backend,
-        "workload": run.workload, "model": run.model, "GPU": run.gpu, "device": run.device,
-        "time": run.time, **_memory_facts(run),
+        "engine": run.engine, "workload": run.workload, "model": run.model, "GPU": run.gpu,
+        "device": run.device, "time": run.time, **_memory_facts(run),
     }  # fmt: skip
     blocks = [_definitions({k: v for k, v in facts.items() if v is not None})]
     if run.notes:

@@ -45,17 +45,26 @@ server's own, as key=value or serve.key=value: {", ".join(OWN)};
 {KEY_VARIABLE}, where other users of the machine do not see it.
 """
 
+SERVES_ITSELF = (
+    "engine=vllm has a server of its own: use `fragbench exec -- vllm serve MODEL` on the virtual "
+    "GPU, or `vllm serve MODEL` on a card, and send it traffic with `fragbench load`."
+)
+
 
 def main(argv: list[str]) -> int:
     """Serves until SIGINT or SIGTERM; 0 then, 1 if the engine died. Raises SettingError."""
     if parse_options("serve", argv).help:
         print(USAGE, end="")
         return 0
+    if "engine=vllm" in argv:  # before it is looked for
+        raise SettingError(SERVES_ITSELF)
     cells, _ = compose_cells([own(argument) for argument in argv], ["fragbench", "serve", *argv])
     if not cells:  # something was shown
         return 0
     if len(cells) > 1:
         raise SettingError("fragbench serve serves one engine: give one value for each setting.")
+    if cells[0].config["engine"]["name"] == "vllm":
+        raise SettingError(SERVES_ITSELF)
     return event_loop.run(serve_cell(cells[0]))
 
 

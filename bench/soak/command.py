@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from bench.cells import Cell
+from bench.cells import Cell, cell_python
 from bench.config import check_run, from_container
 from bench.device.probe import resolve_device
 from bench.durations import seconds
@@ -137,6 +137,7 @@ def _resumed(folder: Path) -> tuple[Cell, Soak]:
             "go on where it began."
         )
     check_run(checked, device)
+    cell_python(checked, device)
     soak.resumed += 1
     return Cell(config["name"], config, folder, soak.command, device), soak
 

@@ -53,14 +53,19 @@ def pooled(folders: Sequence[Path]) -> dict[str, Any] | None:
     checkpoints = list(known.values())
     length_s = sum(each["simulated_s"] for each in checkpoints)
     sent = sum(each["sent"] for each in checkpoints)
+    first = checkpoints[0]
     gaps = weighted_bins(each["itl_bins"] for each in checkpoints)
     requests = read_requests(list(known))
     figures = request_figures(requests, sent, gaps, length_s)
     figures["requests"]["lost"] = sent - len(requests)
     return {
-        **checkpoints[0]["facts"],
+        **first["facts"],
         **figures,
-        **{name: pool(checkpoints, name) for name, pool in POOLS.items()},
+        **{
+            name: pool(checkpoints, name)
+            for name, pool in POOLS.items()
+            if name in first["figures"]
+        },
         "simulated_s": length_s,
     }
 
@@ -170,4 +175,5 @@ POOLS: dict[str, Pool] = {
     "steps": _total,
     "step_s": _total,
     "activation_replays": _total,
+    "vllm_counted": _total,
 }

@@ -9,7 +9,7 @@ from typing import Any
 from bench.cells import Cell
 from bench.config import Config, from_container
 from bench.errors import SettingError
-from bench.experiment import compose_cells, make_console, parse_options
+from bench.experiment import NO_ENGINE, compose_cells, make_console, parse_options
 from bench.metrics.records import write_json
 from bench.packaged import option_names
 from bench.plugins import make
@@ -22,8 +22,8 @@ from bench.traffic.table import print_preview
 from workloads.base import Workload, WorkloadError
 
 NAME = "workload"
-UNUSED = ("++device=cpu", "++time_scale=1", "++driver.name=inprocess")
-"""Nothing runs, so neither a device nor a clock is looked for, nor anything else allocated."""
+UNUSED = (*NO_ENGINE, "++time_scale=1", "++driver.name=inprocess")
+"""Nothing runs, so neither a clock is looked for, nor anything else allocated."""
 
 USAGE = """\
 usage: fragbench workload NAME [group=option ...] [key=value ...]

@@ -6,29 +6,40 @@ from typing import Any
 
 from bench.errors import SettingError
 
-TARGETS = {
-    "paged": ("vllm", "bench.vllm.pool.VllmPool"),
-    "paged_prefix": ("vllm_prefix", "bench.vllm.pool.VllmPrefixPool"),
+OWN = {
+    "backends.paged.Paged": "bench.vllm.pool.VllmPool",
+    "backends.paged_prefix.PagedPrefix": "bench.vllm.pool.VllmPrefixPool",
 }
-"""By the backend that says so: vLLM's pool without and with prefix caching."""
+"""vLLM's pool without and with prefix caching, by the backend that says so."""
+
+NAMES = {
+    "backends.paged.Paged": "paged",
+    "backends.paged_prefix.PagedPrefix": "paged_prefix",
+    "bench.vllm.pool.VllmPool": "vllm",
+    "bench.vllm.pool.VllmPrefixPool": "vllm_prefix",
+}
 
 
 def with_block_pool(config: dict[str, Any]) -> dict[str, Any]:
-    """A resolved configuration, with vLLM's own pool in place of a paged backend where engine=vllm.
+    """A resolved configuration, with vLLM's own pool in place of a paged backend where engine=vllm,
+    and the other way round for one that came from an earlier run.
 
     Raises SettingError for a backend that vLLM has nothing like.
     """
-    backend = config["backend"]
-    if config["engine"]["name"] != "vllm" or backend.get("_target_") in _own_targets():
-        return config
-    if backend.get("name") not in TARGETS:
+    target = config["backend"].get("_target_")
+    if config["engine"]["name"] != "vllm":
+        return _with_target(config, {own: ours for ours, own in OWN.items()}.get(target))
+    if target not in NAMES:
         raise SettingError(
-            f"backend={backend.get('name')}: vLLM lays K and V out in blocks of its own: with "
-            "engine=vllm choose backend=paged, or backend=paged_prefix for its prefix caching."
+            f"backend={config['backend'].get('name')}: vLLM lays K and V out in blocks of its own: "
+            "with engine=vllm choose backend=paged, or backend=paged_prefix for its prefix caching."
         )
-    name, target = TARGETS[backend["name"]]
-    return config | {"backend": backend | {"_target_": target, "name": name}}
+    return _with_target(config, OWN.get(target))
 
 
-def _own_targets() -> set[str]:
-    return {target for _, target in TARGETS.values()}
+def _with_target(config: dict[str, Any], target: str | None) -> dict[str, Any]:
+    """With another backend of the same settings, None for the one that it has."""
+    if target is None:
+        return config
+    own = {"_target_": target, "name": NAMES[target]}
+    return config | {"backend": config["backend"] | own}

@@ -9,17 +9,16 @@ import torch
 
 from backends.base import KvLayout
 from bench.config import Config, parse_bytes
+from bench.device.stats import hold_back
 from bench.engine.allocator_views import AllocatorViews
 from bench.engine.device_memory import check_card
-from bench.engine.memory_plan import MemoryPlan, check_weights_fit
+from bench.engine.memory_plan import PAGE_BYTES, MemoryPlan, check_weights_fit
 from bench.engine.scheduler import Limits
 from bench.engine.sequence import Sequence
 from bench.metrics.allocator import AllocatorProbe
 from bench.vllm.pool import VllmPool
 from bench.vllm.python import version_here
 from bench.vllm.session import VllmSession
-
-SEGMENT_BYTES = 2 << 20
 
 
 class VllmMemory(AllocatorViews):
@@ -46,18 +45,22 @@ class VllmMemory(AllocatorViews):
             KvLayout(config.model.layers, self.token_bytes, config.max_model_len, budget, "cuda")
         )
         self._found = self.session.worker_facts()
-        self.plan = MemoryPlan(
-            usable_bytes=free,
-            weights_bytes=self._found["weights_bytes"],
-            workspace_bytes=0,
-            activation_peak_bytes=self._found["activation_peak_bytes"],
-            kv_budget_bytes=budget,
-            held_back_bytes=0,
-            headroom_bytes=torch.cuda.mem_get_info()[0],
-        )
         self._pool = pool
         self._private_bytes = _private_pool_bytes()
-        self._started = _taken()
+        weights, peak = self._found["weights_bytes"], self._found["activation_peak_bytes"]
+        fixed = weights + peak + self._private_bytes
+        held_back = 0 if wanted is None else _hold_back(free, fixed + budget, config.utilization)
+        self._held_back_bytes = held_back
+        self.plan = MemoryPlan(
+            usable_bytes=free,
+            weights_bytes=weights,
+            workspace_bytes=0,
+            activation_peak_bytes=peak,
+            kv_budget_bytes=budget,
+            held_back_bytes=held_back,
+            headroom_bytes=free - held_back - fixed - budget,
+        )
+        self._started = self._taken()
         self.start()
 
     def answer(self, sequence: Sequence) -> list[int]:
@@ -88,13 +91,30 @@ class VllmMemory(AllocatorViews):
             "started": self._started,
         }
 
+    def _taken(self) -> dict[str, int]:
+        return {
+            "reserved_bytes": torch.cuda.memory_reserved(),
+            "beside_allocator_bytes": beside_allocator_bytes() - self._held_back_bytes,
+        }
+
     def counted_by_engine(self) -> dict[str, Any]:
         """What vLLM itself counted, beside what was counted by following it, and a last reading of
         the card."""
         metrics = self.session.metrics()
         names = ("num_preemptions", "prefix_cache_queries", "prefix_cache_hits")
         counted = {name: int(metrics[name]) for name in names if name in metrics}
-        return {"vllm_counted": counted, "vllm_card_at_end": _taken()}
+        return {"vllm_counted": counted, "vllm_card_at_end": self._taken()}
+
+
+def _hold_back(usable: int, used: int, utilization: float) -> int:
+    """What of the rest of the card another tenant holds, as for any engine with a `kv_budget`
+    (bench/engine/memory_plan.py): of what is left `used` is the share that utilization says."""
+    free, _ = torch.cuda.mem_get_info()
+    n_bytes = min(usable - int(used / utilization), free) // PAGE_BYTES * PAGE_BYTES
+    if n_bytes <= 0:
+        return 0
+    hold_back(n_bytes)
+    return n_bytes
 
 
 def beside_allocator_bytes() -> int:
@@ -103,16 +123,9 @@ def beside_allocator_bytes() -> int:
     return total - free - torch.cuda.memory_reserved()
 
 
-def _taken() -> dict[str, int]:
-    return {
-        "reserved_bytes": torch.cuda.memory_reserved(),
-        "beside_allocator_bytes": beside_allocator_bytes(),
-    }
-
-
 def _blocks_of(budget: int, config: Config, block_bytes: int) -> int:
-    """As many blocks as a `paged` pool makes of a budget: a layer's K and V are whole segments."""
-    per_layer = budget // config.model.layers // SEGMENT_BYTES * SEGMENT_BYTES
+    """As many blocks as a `paged` pool makes of a budget: a layer's K and V are whole pages."""
+    per_layer = budget // config.model.layers // PAGE_BYTES * PAGE_BYTES
     return per_layer // (block_bytes // config.model.layers)
 
 

@@ -11,6 +11,7 @@ from bench.engine.kv_memory import KvMemory
 from bench.engine.scheduler import End, Limits, Plan, Scheduler
 from bench.engine.sequence import Sequence
 from bench.vllm.session import VllmSession
+from bench.words import first_sentences
 
 
 class VllmScheduler(Scheduler):
@@ -52,7 +53,7 @@ class VllmScheduler(Scheduler):
             self._check_tokens()
             return self._plan
         self._incidents.activation_refused(now, Refused(why), preempted=None)
-        raise ActivationsDoNotFitError(f"vLLM ran out of memory in a step: {why}")
+        raise ActivationsDoNotFitError(f"vLLM ran out of memory in a step: {first_sentences(why)}")
 
     def cancel(self, sequence: Sequence) -> None:
         self._session.abort(sequence)

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from bench.cli import main
+from bench.incidents.followed import OURS_ALONE
+from bench.incidents.rules import Layer
 from tests.bench.report.conftest import run_writer
+from tests.refusals import check_refused
 
 MIB = 1 << 20
 OOM = (
@@ -118,8 +121,19 @@ def test_a_source_lacks_what_its_limit_left(
     source = incident("workspace", "source_refused", source="lora", headroom_left_bytes=6 * MIB)
     text = said(capsys, write(tmp_path, "a", source, config=config))
     assert "| free for it | 6.0 MiB | headroom_left_bytes |" in text
-    assert "a kv_budget lower by 9.0 MiB" in text
-    assert "utilization=" not in text
+    assert "KV memory: lower utilization." in text
+
+
+def test_beside_a_budget_that_is_set_utilization_says_what_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 100 MiB that are not held back 90 are used at 0.9; 90 / (100 + 9) leaves 9 more."""
+    config = "utilization: 0.9\nkv_budget: 12GiB\n"
+    source = incident("workspace", "source_refused", source="lora", headroom_left_bytes=6 * MIB)
+    folder = write(tmp_path, "a", source, config=config)
+    memory = {"usable_bytes": 300 * MIB, "held_back_bytes": 200 * MIB}
+    (folder / "environment.json").write_text(json.dumps({"memory": memory}))
+    assert "utilization=0.82 in place of 0.9" in said(capsys, folder)
 
 
 def test_a_policy_that_wastes_little_is_told_to_be_near_capacity(
@@ -170,6 +184,59 @@ def test_workspace_gets_the_utilization_that_leaves_enough(
     assert "20.0 MiB wanted, 3 refusals, the run ended there" in text
     assert "| free for it | 10.0 MiB | driver_free_bytes + reserved_bytes - allocated_bytes" in text
     assert "utilization=0.94 in place of 0.945 gives it the 5.0 MiB" in text
+
+
+def write_vllm(root: Path, found: dict[str, Any], config: str = "") -> Path:
+    """A run that vLLM died in, on 24 GiB with a utilization of 0.99."""
+    cause = f"vLLM ran out of memory in a step: {found['error']}"
+    ended = {"engine": "vllm", "status": "failed", "cause": cause}
+    folder = write(root, "vllm", found, config=f"utilization: 0.99\n{config}", **ended)
+    memory = {"usable_bytes": 24 << 30, "held_back_bytes": 0}
+    (folder / "environment.json").write_text(json.dumps({"memory": memory}))
+    return folder
+
+
+DIED = {
+    "wanted_bytes": 448 * MIB, "needed_bytes": 448 * MIB, "tried_bytes": 448 * MIB,
+    "driver_free_bytes": 290 * MIB, "reserved_bytes": 24286 * MIB, "allocated_bytes": 23731 * MIB,
+    "error": OOM, "kv_pooled": True, "preempted_request": None, "ended_run": True,
+}  # fmt: skip
+
+
+def test_a_step_that_vllm_died_of_lacks_a_segment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """448 MiB in one piece, of which the driver had 290: 158 of 24,576 are 0.64 %, and 0.9836
+    becomes 0.98."""
+    died = write_vllm(tmp_path, incident("allocator", "activation_refused", **DIED))
+    text = said(capsys, died)
+    assert "GPU 0 has a total capacity of 40.00 GiB of which 16.00 MiB is free.\n" in text
+    assert "try setting" not in text
+    assert "of 50.0 s on the run's clock\n" in text, "one incident has no rate"
+    first, second = text.partition("**What to change**")[2].split("\n\n")[1].splitlines()
+    assert first.startswith("- Set alloc_conf=expandable_segments:True")
+    assert "utilization=0.98 in place of 0.99 gives it the 158.0 MiB" in second
+
+
+@pytest.mark.parametrize("layer", Layer)
+@pytest.mark.parametrize("kind", ["extend_refused", "activation_refused"])
+def test_nothing_is_advised_that_vllm_does_not_follow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], layer: Layer, kind: str
+) -> None:
+    text = advice(capsys, write_vllm(tmp_path, incident(layer, kind, **DIED)))
+    assert "- " in text
+    assert not [setting for setting in OURS_ALONE if setting in text]
+
+
+VALUES = ("4096", "true", "2", "int4", "sequence")
+
+
+@pytest.mark.parametrize(("setting", "value"), [*zip(OURS_ALONE, VALUES, strict=True)])
+def test_vllm_does_refuse_what_is_not_advised(
+    setting: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["run", "engine=vllm", "device=virtual", f"{setting}={value}"]
+    check_refused(asked, [setting], capsys)
 
 
 def test_several_runs_are_several_reports_and_files(

@@ -182,6 +182,7 @@ def test_the_page_is_written_as_it_is_printed(capsys: pytest.CaptureFixture[str]
         (["seed=0,1"], ["seed=0,1", "several values"]),
         (["workload.rate_rps=-3"], ["workload.rate_rps is -3", "0.0001"]),
         (["--nothing"], ["--nothing", "fragbench plan --help"]),
+        (["engine=vllm"], ["engine=vllm divides the card by itself", "vllm.num_gpu_blocks"]),
     ],
 )
 @pytest.mark.usefixtures("no_virtual_gpu")

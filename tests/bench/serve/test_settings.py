@@ -35,6 +35,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ("arguments", "parts"),
     [
         (["port=70000"], ["serve.port=70000", "65,535"]),
+        (["engine=vllm"], ["engine=vllm has a server of its own", "`fragbench load`"]),
         (["port=x"], ["serve.port=x", "whole number"]),
         (["serve.prot=1"], ["serve.prot"]),
         (["request_timeout_s=0"], ["serve.request_timeout_s=0"]),

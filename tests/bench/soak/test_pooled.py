@@ -119,3 +119,13 @@ def test_a_segment_that_died_at_once_says_nothing(segments: list[Path], tmp_path
     (tmp_path / "three").mkdir()
     assert pooled([tmp_path / "three"]) is None
     assert pooled([*segments, tmp_path / "three"]) == pooled(segments)
+
+
+def test_what_vllm_counted_adds_up(tmp_path: Path) -> None:
+    parts = [
+        write_segment(tmp_path / str(n), [1.0], figures={"vllm_counted": {"num_preemptions": n}})
+        for n in (2, 3)
+    ]
+    found = pooled(parts)
+    assert found is not None
+    assert found["vllm_counted"] == {"num_preemptions": 5}

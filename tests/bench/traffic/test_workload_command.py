@@ -36,6 +36,11 @@ def look_at(*arguments: str) -> dict[str, Any]:
     return figures
 
 
+def test_which_engine_would_run_it_does_not_matter() -> None:
+    few = ("workload.num_requests=3", "workload.duration_s=null")
+    assert look_at("batch", *few, "engine=vllm")["turns"] == 3
+
+
 def trace(folder: Path, *rows: tuple[float, int, int]) -> str:
     """A setting of `workload` that replays rows of time in s, prompt and output."""
     path = folder / "small.csv"

@@ -55,8 +55,15 @@ def test_settings_of_the_pool_stay_in_a_cells_name() -> None:
     assert list(found) == ["backend.block_size=16", "backend.block_size=32"]
 
 
-def test_a_configuration_that_has_it_already_keeps_it(plain: dict[str, Any]) -> None:
+def test_an_earlier_run_keeps_its_pool_and_another_engine_gets_its_own(
+    plain: dict[str, Any],
+) -> None:
     assert with_block_pool(plain) == plain
+    ours = with_block_pool(plain | {"engine": plain["engine"] | {"name": "inrepo"}})
+    assert (ours["backend"]["_target_"], ours["backend"]["name"]) == (
+        "backends.paged.Paged",
+        "paged",
+    )
 
 
 def test_a_layout_that_vllm_has_nothing_like_is_refused() -> None:

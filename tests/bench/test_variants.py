@@ -11,6 +11,7 @@ from bench.costs.factors import CONSTANTS
 from bench.errors import SettingError
 from bench.experiment import compose_cells
 from bench.variants import variants
+from bench.vllm.chosen import with_block_pool
 
 
 def cells_of(tmp_path: Path, *overrides: str) -> list[Any]:
@@ -44,6 +45,15 @@ def test_sensitivity_changes_each_constant_that_can_matter_both_ways(tmp_path: P
     assert len(changed) == 1 + 2 * len(names)
     mapped = varied(tmp_path, "contiguous_expandable")
     assert any("cu_mem_map_us" in config["cost_factors"] for config in mapped)
+
+
+def test_vllms_pool_is_mapped_no_more_than_any_other(tmp_path: Path) -> None:
+    (cell,) = cells_of(tmp_path, "backend=paged")
+    config = with_block_pool(cell.config | {"engine": cell.config["engine"] | {"name": "vllm"}})
+    changed = [each["cost_factors"] for _, each in variants(config | {"sensitivity": True})]
+    names = {name for factors in changed for name in factors}
+    assert "paged_attention_fixed" in names
+    assert not any(name.startswith("cu_mem_") for name in names)
 
 
 def test_every_variant_has_a_name_and_a_folder_of_its_own(tmp_path: Path) -> None:

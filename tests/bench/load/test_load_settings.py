@@ -101,9 +101,10 @@ def test_clients_of_a_faster_engine_are_faster() -> None:
     assert on_clients_clock(load, 1) == load
 
 
-def test_a_server_is_needed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [[], ["engine=vllm"]])
+def test_a_server_is_needed(tmp_path: Path, more: list[str]) -> None:
     with pytest.raises(SettingError, match="needs a server: give url="):
-        main([f"out={tmp_path / 'run'}"])
+        main([f"out={tmp_path / 'run'}", *more])
 
 
 def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     if any(argument in ("-h", "--help") for argument in argv):
         print(USAGE, end="")
         return 0
-    if not argv or "=" in argv[0]:
+    if not argv or ("=" in argv[0] and not Path(argv[0]).is_dir()):  # as a sweep's cells are called
         raise SettingError(f"fragbench {NAME} needs a folder: give one of a run, or one above it.")
     given = read_key_values(NAME, argv[1:], EXAMPLES)
     owners = {role: given.get(f"owner.{role}", role) for role in ROLES}

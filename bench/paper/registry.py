@@ -20,10 +20,14 @@ from bench.paper.restart import Restart
 from bench.paper.soak import Soak
 from bench.paper.sources import Sources
 from bench.paper.utilization import Utilization
+from bench.paper.vllm_beside import VllmBeside
+from bench.paper.vllm_settings import VllmSettings
+from bench.paper.vllm_utilization import VllmUtilization
 
 _ALL: tuple[PaperFigure, ...] = (
     Figure2(), Figure12(), Figure13(), Figure14(), Figure15(), Figure16(), Figure18b(),
     HitRate(), HitBlocks(), Overlap(), HfCaches(), Sources(), EmptyCache(), Utilization(),
-    Restart(), Checkpoints(), Soak(),
+    Restart(), Checkpoints(), Soak(), VllmUtilization(),
+    VllmSettings(), VllmBeside(),
 )  # fmt: skip
 FIGURES = {figure.name: figure for figure in _ALL}

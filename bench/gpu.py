@@ -82,7 +82,7 @@ class Gpu:
         if not self.context_gib + self.modules_gib < self.memory_gib <= MOST_MEMORY_GIB:
             raise SettingError(
                 f"gpu.memory_gib={self.memory_gib} must be at most {MOST_MEMORY_GIB} and above "
-                f"{taken} together: give a card's size."
+                f"{taken} together: give a card's size, or less of these."
             )
         if not 0 <= self.graph_mib < self.memory_gib * 1024:
             raise SettingError(

@@ -18,7 +18,10 @@ from bench.device.wheel import TorchWheel, find_cuda_headers, find_torch
 from bench.errors import SettingError
 
 SOURCES = Path(__file__).parent / "native"
-FLAGS = ("-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread")
+MODULE_PARTS = 32
+"""In which the virtual GPU charges the code of kernels, a kernel each (docs/virtual_gpu.md)."""
+FLAGS = ("-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread",
+         f"-DMODULE_PARTS={MODULE_PARTS}")  # fmt: skip
 TRACE_FLAGS = ("-finstrument-functions", "-fno-inline", "-fno-optimize-sibling-calls")
 """Make every function call the hook in `native/trace.c`."""
 NVML_SOURCES = ("nvml.c",)

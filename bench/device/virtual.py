@@ -20,6 +20,10 @@ def preloaded(base: Mapping[str, str], libraries: VirtualGpuLibraries) -> dict[s
     environment["TRITON_LIBCUDA_PATH"] = str(libraries.cuda.parent)
     # cuDNN asks the driver for more than there is here; attention falls to flash attention.
     environment["TORCH_CUDNN_SDPA_DEPRIORITIZED"] = "1"
+    # What compilers choose by timing kernels that do nothing is not for the card of that name.
+    kept = libraries.cuda.parents[1]
+    environment["TORCHINDUCTOR_CACHE_DIR"] = str(kept / "inductor")
+    environment["VLLM_CACHE_ROOT"] = str(kept / "vllm")
     environment.pop("CUDA_VISIBLE_DEVICES", None)  # it may hide the one device that there is
     return environment
 

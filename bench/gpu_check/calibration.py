@@ -6,13 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from bench.device.build import MODULE_PARTS
 from bench.gpu import GIB, MIB, PAGE_BYTES
 from bench.gpu_check.card import Card
 from bench.gpu_check.vllm_cells import Case, Cell
 
-SHARES = 32
-"""In which the virtual GPU charges modules, a kernel each (docs/virtual_gpu.md). One has come when
-vLLM first looks at the card, all when it divides what is left."""
 PARTS = 10_000
 """Of a GiB or MiB, to which sizes are rounded: less than a page of 2 MiB."""
 
@@ -49,17 +47,18 @@ def calibrate(cells: Mapping[Case, Cell]) -> Calibration | None:
     modules and what of graphs.
 
     What came after vLLM's first look, until the end of a run without graphs, is the code of kernels
-    and what libraries such as cuBLAS keep; a run with graphs has on top what its graphs take.
+    and what libraries such as cuBLAS keep; a run with graphs has on top what its graphs take. The
+    virtual GPU has charged one of MODULE_PARTS by that look, and all when vLLM divides the rest.
     """
     eager = _first(cells, "eager")
     if eager is None:
         return None
     graphs = _first(cells, "graphs")
     late = max(eager["end_beside_bytes"] - eager["first_reading_beside_bytes"], 0)
-    modules = round(late * SHARES / (SHARES - 1) / PAGE_BYTES) * PAGE_BYTES
+    modules = round(late * MODULE_PARTS / (MODULE_PARTS - 1) / PAGE_BYTES) * PAGE_BYTES
     return Calibration(
         total_bytes=eager["total_bytes"],
-        context_bytes=eager["end_beside_bytes"] - modules,
+        context_bytes=max(eager["end_beside_bytes"] - modules, 0),
         modules_bytes=modules,
         graph_bytes=None if graphs is None else _per_graph(eager, graphs),
     )

@@ -7,6 +7,7 @@ which the virtual one runs once more.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -69,23 +70,36 @@ def compare(
     limit_s: float,
     traffic: Sequence[str] = TRAFFIC,
 ) -> Verdict:
-    """The matrix on both sides, given by Hydra's overrides. Leaves vllm.csv and vllm_gpu.yaml."""
+    """The matrix on both sides, given by Hydra's overrides. Leaves vllm_gpu.yaml as soon as the
+    card is done, and vllm.csv. Raises PartError where the card gave nothing."""
     matrices = _Matrices(task, traffic, limit_s)
     card = matrices.run("card", [*on_card, *sweep])
-    virtual = matrices.run("virtual", [*on_virtual, *sweep])
+    if not card:
+        raise PartError(matrices.trouble[0])
     calibration = calibrate(card)
-    calibrated: dict[Case, Cell] = {}
     if calibration is not None:
         _write(task, calibration, card)
-        calibrated = matrices.try_again([*on_virtual, *calibration.overrides(), MODES])
+    virtual = matrices.run("virtual", [*on_virtual, *sweep])
+    calibrated: dict[Case, Cell] = {}
+    if calibration is not None:
+        calibrated = matrices.run("calibrated", [*on_virtual, *calibration.overrides(), MODES])
     rows = compare_cells(card, virtual, calibrated)
     for row in rows:
         task.say(str(row))
     write_rows(task.folder / "vllm.csv", COLUMNS, [row.cells() for row in rows])
     sides = {"card": card, "virtual": virtual, "calibrated": calibrated}
-    verdict = judge(rows, sides, len(card))
+    verdict = judge(rows, sides, _cells_of(sweep))
     found = "none" if calibration is None else " ".join(calibration.overrides())
-    return Verdict(verdict.passed, f"{verdict.figures}; calibration: {found}")
+    figures = [verdict.figures, *matrices.trouble, f"calibration: {found}"]
+    return Verdict(verdict.passed, "; ".join(figures))
+
+
+def _cells_of(sweep: Sequence[str]) -> int:
+    """
+    >>> _cells_of(["a=1,2", "b=1,2,3"])
+    6
+    """
+    return math.prod(1 + setting.count(",") for setting in sweep)
 
 
 def _write(task: Task, calibration: Calibration, card: dict[Case, Cell]) -> None:
@@ -96,29 +110,31 @@ def _write(task: Task, calibration: Calibration, card: dict[Case, Cell]) -> None
 
 
 class _Matrices:
-    """Matrices of one traffic, in the time that a part has for all."""
+    """Matrices of one traffic, in the time that a part has for all. `trouble` says which of them
+    are not whole, and why."""
 
     def __init__(self, task: Task, traffic: Sequence[str], limit_s: float) -> None:
         self._task = task
         self._traffic = traffic
         self._deadline = time.monotonic() + limit_s
+        self.trouble: list[str] = []
 
     def run(self, side: str, overrides: Sequence[str]) -> dict[Case, Cell]:
-        """Its cells. Raises PartError where there are none."""
+        """Its cells: those that ran, where the time did not last; none where nothing did."""
         folder = self._task.folder / f"vllm_{side}"
         log = folder.with_suffix(".log")
         arguments = ["matrix", *self._traffic, *overrides, f"out={folder}"]
-        left_s = max(self._deadline - time.monotonic(), 0)
-        code = run_fragbench(arguments, log, left_s, self._task.say)
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            self.trouble.append(f"no time was left for vllm_{side}")
+            return {}
+        try:
+            code = run_fragbench(arguments, log, left_s, self._task.say)
+        except PartError as error:
+            self.trouble.append(str(error))
+            return read_cells(folder)
         cells = read_cells(folder)
         if not cells:
-            raise PartError(f"the matrix ended with exit code {code} and no results, see {log}")
+            why = f"the matrix ended with exit code {code} and no results, see {log}"
+            self.trouble.append(why)
         return cells
-
-    def try_again(self, overrides: Sequence[str]) -> dict[Case, Cell]:
-        """The calibrated virtual GPU's; none where no time is left: all else is known by then."""
-        try:
-            return self.run("calibrated", overrides)
-        except PartError as error:
-            self._task.say(str(error))
-            return {}

@@ -24,6 +24,10 @@ NEARLY_ALL = 0.9
 """Of the budget, from which on live tokens leave a better policy little to win."""
 
 
+LEAST_UTILIZATION = 0.01
+"""That can be advised, in hundredths."""
+
+
 class Advice(NamedTuple):
     """Sentences, the first the most useful."""
 
@@ -225,22 +229,31 @@ def _workspace(found: Mapping[str, Any], run: Run) -> Advice:
 
 def _utilization(short: float | None, run: Run) -> str:
     """Of `kv_budget` the rest of the card is held back but for the share that utilization leaves,
-    so that a smaller budget leaves less."""
+    so that a smaller budget leaves less; what is short beyond what is held back is the budget's."""
     now = run.config.get("utilization")
     memory = run.environment.get("memory")
     plan = memory if isinstance(memory, Mapping) else {}
     usable = plan.get("usable_bytes")
     if not short or not usable or not isinstance(now, int | float):
         return "Leave more of the card beside KV memory: lower utilization."
-    given = usable - (plan.get("held_back_bytes") or 0)
-    wanted = now - short / usable
+    wanted, beside = now - short / usable, ""
     if run.config.get("kv_budget") is not None:
-        wanted = now * given / (given + short)
-    lower = int(100 * wanted) / 100
+        given = usable - (plan.get("held_back_bytes") or 0)
+        missing = max(given + short - usable, 0)
+        wanted = (now * given - missing) / (given + short - missing)
+        if missing:
+            beside = f" and a kv_budget lower by {mib(now * given - _hundredths(wanted) * usable)}"
+    if wanted < LEAST_UTILIZATION:
+        return "Leave more of the card beside KV memory: a larger gpu."
     return (
-        f"Leave more of the card beside KV memory: utilization={lower:g} in place of {now:g} gives "
-        f"it the {mib(short)} that it was short of in the worst case."
+        f"Leave more of the card beside KV memory: utilization={_hundredths(wanted):g} in place of "
+        f"{now:g}{beside} gives it the {mib(short)} that it was short of in the worst case."
     )
+
+
+def _hundredths(share: float) -> float:
+    """Rounded down, so that what is left is enough."""
+    return int(100 * share) / 100
 
 
 _ADVICE: dict[Layer, Callable[[Mapping[str, Any], Run], Advice]] = {

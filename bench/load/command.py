@@ -207,6 +207,7 @@ def _labels(container: dict[str, Any], load: LoadSettings, workload: Workload) -
         "device": "server",
         "time": "measured",
         "backend": "server",
+        "engine": "server",
         "workload": workload.name,
         "model": load.model,
         "seed": container["seed"],

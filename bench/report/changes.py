@@ -115,8 +115,11 @@ class Comparison:
 def compare(
     before: Sequence[Run], after: Sequence[Run], quantities: Sequence[Quantity]
 ) -> Comparison:
-    """What moved between completed runs of the same name."""
+    """What moved between completed runs of the same name; where there is one in each set, of these
+    two, whatever they are called."""
     old, new = _by_name(before), _by_name(after)
+    if len(old) == len(new) == 1:
+        new = dict(zip(old, new.values(), strict=True))
     both = [name for name in old if name in new]
     shared = [name for name in both if old[name].completed and new[name].completed]
     unlike: dict[str, tuple[Any, Any]] = {}

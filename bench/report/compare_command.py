@@ -19,7 +19,8 @@ from bench.report.statistics import LEAST_REPEATS
 HELP = """\
 usage: fragbench compare BEFORE AFTER [fail_over=5%] [quantities=NAME,...] [out=FILE.csv]
 
-Two folders of results, such as before and after a change: runs of the same name are compared.
+Two folders of results, such as before and after a change: runs of the same name are compared, or
+the only run of each.
 With fail_over the exit code is 1 if any quantity is worse by more than that, beyond noise where
 runs were repeated (repeats=5 or more); without repeats a change is taken as it is. It is 1 too if
 a run completed before and does not after.

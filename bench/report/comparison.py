@@ -40,6 +40,11 @@ SHARING_COLUMNS = (
     ("shared\n%", q.SHARING_SAVED),
 )
 """Shown where one run of the table has some."""
+LEAST_NEEDED = (
+    q.SHARING_SAVED, q.SHARES["rounding"], q.SHARES["internal"], q.SHARES["reservation"],
+    q.SHARES["external"], q.SHARES["cached"], q.BOUND_TIME, q.BATCH_MEAN,
+)  # fmt: skip
+"""Left out first where a terminal is too narrow for all columns."""
 
 
 def comparison_table(runs: Iterable[Run]) -> pd.DataFrame:
@@ -62,7 +67,7 @@ def print_comparison(runs: Sequence[Run], console: Console) -> None:
     complete, with causes."""
     rows, _ = split(gathered(runs))
     for workload, group in by_workload(rows).items():
-        console.print(_terminal_table(workload, group))
+        console.print(_fitting_table(workload, group, console))
     console.print(
         "Shares are of the KV budget B, averaged over memory-bound time; '-' is undefined.",
         style="dim",
@@ -77,17 +82,30 @@ def print_comparison(runs: Sequence[Run], console: Console) -> None:
             )
 
 
-def _terminal_table(workload: str, group: Sequence[Run]) -> Table:
+def _fitting_table(workload: str, group: Sequence[Run], console: Console) -> Table:
+    """As many columns as the terminal has room for, and below them how many it has not."""
+    sharing = [each for each in SHARING_COLUMNS if any(each[1].read(run) for run in group)]
+    columns = [*TERMINAL_COLUMNS, *sharing]
+    unbound = console.options.update(width=10 * console.width)
+    droppable = [each for each in LEAST_NEEDED if each in [quantity for _, quantity in columns]]
+    for left_out in range(len(droppable) + 1):
+        kept = [each for each in columns if each[1] not in droppable[:left_out]]
+        table = _terminal_table(workload, group, kept)
+        if left_out:
+            table.caption = f"Columns left out for want of width: {left_out}"
+        if console.measure(table, options=unbound).maximum <= console.width:
+            break
+    return table
+
+
+def _terminal_table(
+    workload: str, group: Sequence[Run], columns: Sequence[tuple[str, Quantity]]
+) -> Table:
     title = f"{workload}: {', '.join(_setting(group))}"
-    table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0),
+                  caption_justify="left")  # fmt: skip
     table.add_column("backend", min_width=12, overflow="fold")
     table.add_column("completed\n/ sent", justify="right", no_wrap=True)
-    sharing = [
-        (heading, quantity)
-        for heading, quantity in SHARING_COLUMNS
-        if any(quantity.read(run) for run in group)
-    ]
-    columns = [*TERMINAL_COLUMNS, *sharing]
     for heading, _ in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     for run, label in zip(group, labels(group), strict=True):

@@ -66,13 +66,14 @@ class Run:
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """What it was told and followed: its configuration without what changes nothing, and
-        without the sections of other engines."""
+        """What it was told and followed: its configuration without what changes nothing, without
+        the sections of other engines, and without what is off (null, false, 0 or empty): a run from
+        before there was a setting is like one that leaves it off."""
         engine = self.config.get("engine")
         name = engine.get("name") if isinstance(engine, Mapping) else None
         others = [section for section in OF_AN_ENGINE if section != name]
         unused = (*NOT_OF_THE_RUN, *others)
-        return {key: value for key, value in self.config.items() if key not in unused}
+        return _what_is_on({k: v for k, v in self.config.items() if k not in unused})
 
     @property
     def seeds(self) -> tuple[Any, ...]:
@@ -212,6 +213,19 @@ def mean_of(run: Run, read: Callable[[Run], float | None]) -> float | None:
     values = [read(each) for each in run.repeats]
     known = [value for value in values if value is not None]
     return fmean(known) if len(known) == len(values) else None
+
+
+def _what_is_on(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without those that are off, and without sections where all are.
+
+    >>> _what_is_on({"gpu": {"name": "a100", "graph_mib": 0.0}, "sources": {"lora": None}})
+    {'gpu': {'name': 'a100'}}
+    """
+    kept = {
+        key: _what_is_on(value) if isinstance(value, Mapping) else value
+        for key, value in settings.items()
+    }
+    return {key: value for key, value in kept.items() if value}
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, str]:

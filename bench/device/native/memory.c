@@ -142,10 +142,10 @@ static enum memory_status charge(uint64_t *charged, uint64_t bytes) {
 }
 
 /* A card loads the code of a kernel at its first launch. Kernels have no sizes here: each of the
- * first LOADS different ones brings an equal part of what a program's take together. vLLM launches
- * one before it first reads the memory of the card, 35 to 39 in all before it divides the rest. */
-#define LOADS 32
-static const void *loaded[LOADS];
+ * first MODULE_PARTS different ones brings an equal part of what a program's take together. vLLM
+ * launches one before it first reads the memory of the card, 35 to 39 in all before it divides the
+ * rest. The build says how many parts there are (bench/device/build.py). */
+static const void *loaded[MODULE_PARTS];
 static unsigned loaded_count;
 
 static bool is_loaded(const void *kernel) {
@@ -159,8 +159,9 @@ enum memory_status memory_load_kernel(const void *kernel) {
     if (__atomic_load_n(&counters.modules_bytes, __ATOMIC_RELAXED) == all) return MEMORY_OK;
     lock();
     if (!counters.modules_bytes) loaded_count = 0; /* in a forked process */
-    if (is_loaded(kernel)) return unlock(MEMORY_OK);
-    uint64_t pages = page_count(all * (loaded_count + 1) / LOADS);
+    bool are_all = counters.modules_bytes == all;  /* since another thread loaded the last */
+    if (are_all || is_loaded(kernel)) return unlock(MEMORY_OK);
+    uint64_t pages = page_count(all * (loaded_count + 1) / MODULE_PARTS);
     enum memory_status status = charge(&counters.modules_bytes, pages * PAGE_BYTES);
     if (!status) loaded[loaded_count++] = kernel;
     return unlock(status);

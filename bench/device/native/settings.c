@@ -40,6 +40,7 @@ static void read_settings(void) {
 static void forget_in_child(void) {
     if (counters.used_bytes) return;
     counters = (struct device_counters){0};
+    graph_forget_all();
     started = false;
 }
 

@@ -23,8 +23,8 @@
  *   matrix.c            cuBLAS and cuBLASLt, which do nothing
  *   nvml.c              a library of its own: libnvidia-ml.so.1
  *
- * Every other function of CUDA's and cuBLAS's headers says "not supported": the build makes a file of them
- * (bench/device/stand_ins.py).
+ * Every other function of CUDA's and cuBLAS's headers says "not supported": the build makes a file
+ * of them (bench/device/stand_ins.py).
  */
 #ifndef FRAGBENCH_VIRTUAL_GPU_H
 #define FRAGBENCH_VIRTUAL_GPU_H
@@ -156,6 +156,8 @@ bool is_pinned(const void *pointer);
 /* Instances of graphs: numbers that are not used again. */
 enum memory_status graph_instantiate(void **instance);
 enum memory_status graph_destroy(void *instance);
+/* In a forked process that has a card of its own. */
+void graph_forget_all(void);
 
 #define PCI_BUS_ID "0000:01:00.0"
 

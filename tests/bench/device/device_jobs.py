@@ -326,6 +326,24 @@ def refuse_a_graph(payload: dict[str, Any]) -> dict[str, Any]:
     return {"errors": errors, "kept": instance.value, "taken": taken_mib()}
 
 
+def instantiate_in_a_child(payload: dict[str, Any]) -> list[int]:
+    """MiB taken after three graphs, in a process forked then, with one more there, without it."""
+    cuda, instance = ctypes.CDLL(None), ctypes.c_void_p()
+    for _ in range(3):
+        assert cuda.cudaGraphInstantiate(ctypes.byref(instance), None, 0) == SUCCESS
+    found = [taken_mib()]
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        found = [taken_mib()]
+        cuda.cudaGraphInstantiate(ctypes.byref(instance), None, 0)
+        found.append(taken_mib())
+        cuda.cudaGraphExecDestroy(instance)
+        os.write(writer, bytes([*found, taken_mib()]))
+        os._exit(0)
+    os.wait()
+    return found + list(os.read(reader, 3))
+
+
 def replace_graphs(payload: dict[str, Any]) -> list[int]:
     """MiB taken beside PyTorch's own memory before a graph, with it, and when it is gone."""
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bench.device.build import build_virtual_gpu, find_compiler
 from bench.device.launcher import Job, Launcher
-from bench.device.virtual import gpu_environment
+from bench.device.virtual import gpu_environment, preloaded
 from bench.packaged import load_gpu, option_names
 from tests.bench.device.support import DEVICE_JOBS, Runner
 
@@ -159,6 +163,17 @@ def test_a_forked_process_loads_its_own_modules(on_gpu: Runner) -> None:
     assert on_gpu("launch_kernels_in_a_child", modules_gib=0.25) == [16, 0, 8]
 
 
+def test_threads_that_launch_at_once_load_no_more_than_there_is(tmp_path: Path) -> None:
+    libraries, program = build_virtual_gpu(), tmp_path / "launches_at_once"
+    source = str(Path(__file__).with_name("launches_at_once.c"))
+    linked = [str(libraries.cuda), "-pthread", "-o", str(program)]
+    subprocess.run([*find_compiler(), source, *linked], check=True)
+    card = replace(load_gpu("a100_80gb"), context_gib=0.0, modules_gib=0.25)
+    environment = preloaded(os.environ, libraries) | gpu_environment(card, lazy_modules=True)
+    done = subprocess.run([program], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.stdout == "256\n", done.stderr
+
+
 def test_a_kernel_whose_code_does_not_fit_is_not_launched_until_it_does(on_gpu: Runner) -> None:
     # Of 1,024 MiB, 2 MiB (a segment of 20) and 1,000 leave 4. A kernel brings 8.
     error, taken = on_gpu("launch_without_room", mib=1000, memory_gib=1, modules_gib=0.25)
@@ -177,6 +192,11 @@ def test_a_graph_that_does_not_fit_is_refused(on_gpu: Runner) -> None:
     # Of 256 MiB, two graphs of 100 leave 56.
     found = on_gpu("refuse_a_graph", memory_gib=0.25, graph_mib=100)
     assert found == {"errors": [0, 0, OUT_OF_MEMORY, OUT_OF_MEMORY], "kept": None, "taken": 200}
+
+
+def test_a_forked_process_has_graphs_of_its_own(on_gpu: Runner) -> None:
+    # Three graphs of 10 MiB; where the other process has none, one, and that one gone.
+    assert on_gpu("instantiate_in_a_child", graph_mib=10) == [30, 0, 10, 0]
 
 
 def test_pytorch_gives_back_what_its_graphs_take(on_gpu: Runner) -> None:

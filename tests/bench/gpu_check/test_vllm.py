@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from bench.gpu_check import vllm
 from bench.gpu_check.calibration import Calibration, as_yaml, calibrate
 from bench.gpu_check.card import REAL, Card
 from bench.gpu_check.part import Task
+from bench.gpu_check.processes import PartError
 from bench.gpu_check.vllm_cells import READ, Case, Cell, read_cell
 from bench.gpu_check.vllm_rows import compare_cells, judge
 from bench.packaged import load_gpu
@@ -90,6 +94,19 @@ def test_a_card_that_took_nothing_more_has_no_modules() -> None:
     taken = dict.fromkeys(("first_reading_beside_bytes", "end_beside_bytes"), 560 * MIB)
     found = calibrate({EAGER: cell(**taken)})
     assert found == Calibration(1000, 560 * MIB, 0, None)
+
+
+def test_what_was_there_before_vllm_looked_is_never_less_than_nothing() -> None:
+    """124 MiB that came after that look are 31 of 32 parts of 128, 4 more than there are."""
+    found = calibrate({EAGER: cell(first_reading_beside_bytes=0, end_beside_bytes=124 * MIB)})
+    assert found == Calibration(1000, 0, 128 * MIB, None)
+
+
+def test_memory_that_others_gave_back_meanwhile_makes_no_modules() -> None:
+    taken = {"first_reading_beside_bytes": 560 * MIB, "end_beside_bytes": 500 * MIB}
+    graphs = cell(graphs=35, end_beside_bytes=400 * MIB)
+    found = calibrate({EAGER: cell(**taken), GRAPHS: graphs})
+    assert found == Calibration(1000, 500 * MIB, 0, 0)
 
 
 def test_without_graphs_their_size_is_not_known_and_with_them_alone_nothing_is() -> None:
@@ -204,6 +221,72 @@ def test_its_settings_compose_and_keep_what_the_card_is(
         assert (gpu["memory_gib"], gpu["compute_capability"]) == (24, "9.0")
         stand_in = "h200_141gb" if name == "NVIDIA H200" else "h100_80gb"
         assert gpu["context_gib"] == load_gpu(stand_in).context_gib
+
+
+def write_cells(arguments: Sequence[str], cases: Iterable[tuple[str, str | None]]) -> None:
+    """Completed runs, where a matrix with these arguments has them."""
+    (out,) = (a.removeprefix("out=") for a in arguments if a.startswith("out="))
+    for mode, kv_budget in cases:
+        folder = Path(out, f"{mode}-{kv_budget}")
+        folder.mkdir(parents=True)
+        config = {"vllm": {"mode": mode}, "kv_budget": kv_budget}
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        (folder / "summary.json").write_text(json.dumps(SUMMARY))
+
+
+def late_at(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has each matrix run its four cells, but for one side's, of which one is done in time."""
+
+    def run(arguments: Sequence[str], log: Path, limit_s: float, say: object) -> int:
+        all_four = [(mode, budget) for mode in ("eager", "graphs") for budget in (None, "128MiB")]
+        write_cells(arguments, all_four[:1] if log.stem == f"vllm_{side}" else all_four)
+        if log.stem == f"vllm_{side}":
+            raise PartError(f"{log.stem} was not done in {limit_s:.0f} s")
+        return 0
+
+    monkeypatch.setattr(vllm, "run_fragbench", run)
+
+
+@pytest.mark.parametrize(
+    ("side", "alike", "passed"),
+    [("card", 1, False), ("virtual", 1, False), ("calibrated", 4, True)],
+)
+def test_what_was_done_in_time_is_compared_and_what_was_not_is_missed(
+    card: Card, side: str, alike: int, passed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late_at(side, monkeypatch)
+    task = Task(tmp_path, card, REAL, REAL, lambda line: None)
+    verdict = vllm.compare(task, [], [], (vllm.MODES, vllm.BUDGETS), 100)
+    assert verdict.passed is passed
+    assert verdict.figures.startswith(f"{alike} of 4 cells alike; ")
+    assert f"; vllm_{side} was not done in 100 s; calibration: gpu.memory_gib=" in verdict.figures
+    assert (tmp_path / "vllm_gpu.yaml").exists()
+
+
+def test_the_card_is_calibrated_though_no_time_is_left_for_more(
+    card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(arguments: Sequence[str], log: Path, limit_s: float, say: object) -> int:
+        write_cells(arguments, [("eager", None), ("graphs", None)])
+        time.sleep(limit_s)
+        return 0
+
+    monkeypatch.setattr(vllm, "run_fragbench", run)
+    task = Task(tmp_path, card, REAL, REAL, lambda line: None)
+    verdict = vllm.compare(task, [], [], [vllm.MODES], 0.05)
+    assert verdict.passed is False
+    assert "0 of 2 cells alike; no time was left for vllm_virtual; " in verdict.figures
+    assert yaml.safe_load((tmp_path / "vllm_gpu.yaml").read_text())["modules_gib"] == 0
+
+
+def test_a_card_that_gave_nothing_cannot_be_checked(
+    card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm, "run_fragbench", lambda *_: 2)
+    task = Task(tmp_path, card, REAL, REAL, lambda line: None)
+    with pytest.raises(PartError, match=r"exit code 2 and no results, see .*vllm_card.log"):
+        vllm.compare(task, [], [], [vllm.MODES], 100)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_vllm_it_is_skipped_with_the_reason(

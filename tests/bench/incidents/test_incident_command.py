@@ -124,16 +124,31 @@ def test_a_source_lacks_what_its_limit_left(
     assert "KV memory: lower utilization." in text
 
 
+@pytest.mark.parametrize(
+    ("usable", "held_back", "advised"),
+    [
+        (300, 200, "utilization=0.82 in place of 0.9 gives it"),
+        (100, 0, "utilization=0.81 in place of 0.9 and a kv_budget lower by 9.0 MiB gives it"),
+        (104, 4, "utilization=0.81 in place of 0.9 and a kv_budget lower by 5.8 MiB gives it"),
+        (9, 0, "beside KV memory: a larger gpu."),
+    ],
+)
 def test_beside_a_budget_that_is_set_utilization_says_what_is_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    usable: int,
+    held_back: int,
+    advised: str,
 ) -> None:
-    """Of 100 MiB that are not held back 90 are used at 0.9; 90 / (100 + 9) leaves 9 more."""
+    """Of 100 MiB that are not held back 90 are used at 0.9; 90 / (100 + 9) leaves 9 more. Where
+    less than that is held back the budget gives the rest: of 100 MiB 81 are used then; of 104, 5
+    less, 85 / 104 = 0.817, and 90 - 0.81 x 104 = 5.76."""
     config = "utilization: 0.9\nkv_budget: 12GiB\n"
     source = incident("workspace", "source_refused", source="lora", headroom_left_bytes=6 * MIB)
     folder = write(tmp_path, "a", source, config=config)
-    memory = {"usable_bytes": 300 * MIB, "held_back_bytes": 200 * MIB}
+    memory = {"usable_bytes": usable * MIB, "held_back_bytes": held_back * MIB}
     (folder / "environment.json").write_text(json.dumps({"memory": memory}))
-    assert "utilization=0.82 in place of 0.9" in said(capsys, folder)
+    assert advised in said(capsys, folder)
 
 
 def test_a_policy_that_wastes_little_is_told_to_be_near_capacity(

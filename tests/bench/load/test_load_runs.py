@@ -78,6 +78,7 @@ def test_a_run_leaves_its_files(serve: Serve, tmp_path: Path, trace: str) -> Non
     assert code == 0
     assert (summary["status"], summary["cause"]) == ("completed", None)
     assert summary["model"] == "scripted"
+    assert (summary["backend"], summary["engine"]) == ("server", "server")
     assert summary["requests"]["sent"] == summary["requests"]["completed"] == 40
     assert summary["ttft_s"]["count"] == 40
     assert summary["itl_s"]["count"] == 40 * 7

@@ -250,6 +250,21 @@ def test_two_sets_are_compared_by_name(write_run: WriteRun, tmp_path: Path) -> N
     assert found.regressions(0.15) == []
 
 
+def test_one_run_is_compared_with_another_whatever_they_are_called(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
+    write_run("a/ours", "paged", name="backend=paged", requests_per_s=2.0)
+    write_run("b/theirs", "vllm", name="backend=vllm", requests_per_s=1.0)
+    found = compare(load_runs(tmp_path / "a"), load_runs(tmp_path / "b"), [q.REQUESTS_PER_S])
+    (change,) = found.changes
+    assert (change.name, change.before, change.after) == ("backend=paged", 2.0, 1.0)
+    assert (found.only_before, found.only_after) == ((), ())
+    write_run("b/more", "vmm", name="backend=vmm")
+    found = compare(load_runs(tmp_path / "a"), load_runs(tmp_path / "b"), [q.REQUESTS_PER_S])
+    assert found.changes == ()
+    assert found.only_after == ("backend=vmm", "backend=vllm")
+
+
 def test_the_exit_code_of_compare_is_for_ci(
     write_run: WriteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

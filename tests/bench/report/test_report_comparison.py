@@ -15,6 +15,7 @@ from bench.report.differences import best
 from bench.report.groups import comparable, labels, name_parts, wrapped
 from bench.report.quantities import ALL, REQUESTS_PER_S, TTFT, format_number
 from bench.report.results import load_runs
+from tests.bench.report.conftest import SHARES
 
 WriteRun = Callable[..., Path]
 
@@ -45,6 +46,30 @@ def test_the_table_has_the_summarys_values(write_run: WriteRun, tmp_path: Path) 
     row = comparison_table(load_runs(tmp_path)).iloc[0]
     assert {name: row[name] for name in EXPECTED} == EXPECTED
     assert row["cause"] is None or pd.isna(row["cause"])
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (130, None),
+        (100, ("round", "inter")),
+        (80, ("round", "inter", "reser", "exter", "cached")),
+    ],
+)
+def test_a_narrow_terminal_has_fewer_columns_and_every_name_whole(
+    write_run: WriteRun, tmp_path: Path, width: int, left_out: tuple[str, ...] | None
+) -> None:
+    cached = {"share_of_time": 0.5, **dict.fromkeys(SHARES, 0.125), "batch_mean": 16.0}
+    for backend in ("paged_prefix", "vllm_prefix"):
+        write_run(backend, backend, memory_bound=cached)
+    text = printed(tmp_path, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "paged_prefix" in text
+    assert "vllm_prefix" in text
+    heads = {"reser", "inter", "round", "exter", "cached", "pre-", "OOMs"}
+    assert {head for head in heads if head not in text} == set(left_out or ())
+    said = f"Columns left out for want of width: {len(left_out)}" if left_out else "OOMs"
+    assert said in text
 
 
 def test_rows_follow_workload_and_backend(write_run: WriteRun, tmp_path: Path) -> None:

@@ -108,6 +108,24 @@ def test_vllms_settings_are_none_of_another_engines(
     assert labels([eager, graphs]) == ["vllm, vllm.mode=eager", "vllm, vllm.mode=graphs"]
 
 
+def test_a_run_from_before_a_setting_is_one_that_leaves_it_off(
+    write_run: WriteRun, write_engine: WriteEngine, tmp_path: Path
+) -> None:
+    """Runs of the time when there was one engine had no section of vLLM, and no modules."""
+    write_engine("vllm", "vllm")
+    config = yaml.safe_load((tmp_path / "vllm/config.yaml").read_text())
+    for folder, gpu in (("before", {}), ("off", {"modules_gib": 0.0}), ("on", {"modules_gib": 1})):
+        path = write_run(folder, "paged", engine="inrepo", name="backend=paged")
+        ours = {"name": "inrepo", "prefill": None, "max_num_seqs": 256}
+        own = {"backend": {"name": "paged"}, "engine": ours, "gpu": gpu}
+        own["vllm"] = {"mode": "compiled"} if gpu else {}
+        (path / "config.yaml").write_text(yaml.safe_dump(config | own))
+    assert [[run.folder for run in group] for group in comparable(load_runs(tmp_path))] == [
+        ["before", "off", "vllm"],
+        ["on"],
+    ]
+
+
 def cells(html: str) -> list[str]:
     """Texts of a table's cells, marks of notes left out."""
     found = re.findall(r"<td[^>]*>(.*?)</td>", html)
@@ -132,6 +150,15 @@ def test_what_vllm_counted_stands_beside_what_was_followed(
         "3 vLLM: 3", "800 vLLM: 800", "192 vLLM: 200",
     ]  # fmt: skip
     assert html.count('class="bad"') == 1, "what differs"
+
+
+@pytest.mark.parametrize(("followed", "marks"), [(4, 0), (2, 1)])
+def test_vllm_may_count_fewer_preemptions_and_no_more(
+    write_engine: WriteEngine, tmp_path: Path, followed: int, marks: int
+) -> None:
+    html = vllm_html(of_vllm(write_engine, tmp_path, preemptions=followed))
+    assert cells(html)[-3] == f"{followed} vLLM: 3"
+    assert html.count('class="bad"') == marks
 
 
 def test_without_a_prefix_cache_its_counts_are_undefined(
@@ -172,6 +199,9 @@ LINEAR_TO_CONE_LOSS = {
 }  # fmt: skip
 
 
+ENGINES = ("transformers_", "vllm")
+
+
 def lab(colour: str, seen: Any) -> Any:
     """CIELAB of `#RRGGBB` under D65, as seen through a matrix on linear RGB."""
     rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
@@ -185,8 +215,7 @@ def lab(colour: str, seen: Any) -> Any:
 @pytest.mark.parametrize("eyes", [np.eye(3), *LINEAR_TO_CONE_LOSS.values()])
 def test_engines_are_told_apart_with_any_eyes(eyes: Any) -> None:
     """15 in CIELAB is six times a just noticeable difference (2.3, Mahy et al. 1994)."""
-    names = ("transformers_dynamic", "transformers_static", "contiguous", "paged", "paged_prefix",
-             "vllm", "vllm_prefix")  # fmt: skip
-    seen = {name: lab(BACKEND_COLOURS[name], eyes) for name in names}
-    for one, other in itertools.combinations(names, 2):
-        assert np.linalg.norm(seen[one] - seen[other]) > 15, (one, other)
+    seen = {name: lab(colour, eyes) for name, colour in BACKEND_COLOURS.items()}
+    for one, other in itertools.combinations(seen, 2):
+        if one.startswith(ENGINES) or other.startswith(ENGINES):
+            assert np.linalg.norm(seen[one] - seen[other]) > 15, (one, other)

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from backends.base import (
     NOT_REFUSED,
-    BackendError,
     Demand,
     Hold,
     KvLayout,
@@ -26,7 +25,7 @@ from backends.base import (
     Usage,
 )
 from backends.block_pool import BlockPool
-from backends.checks import integer
+from backends.checks import integer, room_for_one, watermark_share
 from backends.kernels.base import KvCache, PagedBatch
 from backends.kernels.paged_attention import attend, store_kv
 
@@ -54,11 +53,7 @@ class Paged(NoPrefixCache):
         self.name = name
         self.alloc_conf = alloc_conf
         self.block_tokens = integer("backend.block_size", block_size, 1, 1 << 20, "tokens")
-        if isinstance(watermark, bool) or not isinstance(watermark, int | float):
-            raise _bad_watermark(watermark)
-        if not 0 <= watermark < 1:
-            raise _bad_watermark(watermark)
-        self._watermark = watermark
+        self._watermark = watermark_share(watermark)
         self._held: dict[int, _Held] = {}
         self._entries = 0  # of all tables
         self.refusal = NOT_REFUSED
@@ -68,7 +63,7 @@ class Paged(NoPrefixCache):
         self._block_bytes = self.block_tokens * layout.token_bytes
         per_layer = layout.budget_bytes // layout.layers // SEGMENT_BYTES * SEGMENT_BYTES
         num_blocks = per_layer // (2 * layout.plane_bytes * self.block_tokens)
-        self._require_room(num_blocks)
+        room_for_one(layout.budget_bytes, num_blocks, self.block_tokens, layout.max_model_len)
         self._pool = self._make_pool(num_blocks)
         self._watermark_blocks = int(self._watermark * num_blocks)
         block_bytes = 2 * layout.plane_bytes * self.block_tokens
@@ -85,16 +80,6 @@ class Paged(NoPrefixCache):
 
     def _make_pool(self, num_blocks: int) -> BlockPool:
         return BlockPool(num_blocks)
-
-    def _require_room(self, num_blocks: int) -> None:
-        need = self._blocks(self._layout.max_model_len) + 1
-        if num_blocks < need:
-            raise BackendError(
-                f"the KV budget of {self._layout.budget_bytes / 2**30:.2f} GiB holds {num_blocks} "
-                f"blocks of {self.block_tokens} tokens and one sequence of max_model_len="
-                f"{self._layout.max_model_len} needs {need} with the null block: raise kv_budget "
-                "or utilization, or lower max_model_len"
-            )
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)
@@ -287,10 +272,3 @@ class _Change:
             if branch not in goes_on
             for block_id in table
         ]
-
-
-def _bad_watermark(value: object) -> BackendError:
-    return BackendError(
-        f"backend.watermark={value!r} is out of range: give the share of blocks that admission "
-        "leaves free, from 0 up to 1, such as 0.01"
-    )

@@ -119,8 +119,8 @@ def run_cells(cells: list[Cell], console: Console, folder: Path, *, show: bool =
     matrix = _Matrix(deque(), cells[0].config["jobs"], len(cells))
     board = Board(folder.name, len(cells))
     with Interrupts() as interrupts, live_page(cells[0], board, folder, console):
-        for place in dict.fromkeys(map(_place, cells)):  # one launcher a device kind and Python
-            matrix.waiting.extend(cell for cell in cells if _place(cell) == place)
+        for place, those in _by_place(cells).items():  # one launcher a device kind and Python
+            matrix.waiting.extend(those)
             _run_at(place, matrix, interrupts, console, board)
     refused = [cell for cell, event in matrix.done if event.status == "user_error"]
     if matrix.done and len(refused) == len(matrix.done):
@@ -206,12 +206,18 @@ class _Place(NamedTuple):
     interpreter: Interpreter | None
 
 
-def _place(cell: Cell) -> _Place:
-    return _Place(cell.device, cell_interpreter(cell))
+def _by_place(cells: Iterable[Cell]) -> dict[_Place, list[Cell]]:
+    places: dict[_Place, list[Cell]] = {}
+    for cell in cells:
+        place = _Place(cell.device, cell_interpreter(cell))
+        places.setdefault(place, []).append(cell)
+    return places
 
 
 def cell_interpreter(cell: Cell) -> Interpreter | None:
     """The Python of an engine that has an environment of its own, None for this one."""
+    if cell.config["engine"]["name"] != "vllm":
+        return None
     python = cell_python(from_container(cell.config), cell.device)
     return python and python.interpreter()
 

@@ -90,9 +90,9 @@ def test_only_entry_points_import_hydra() -> None:
     assert users == ENTRY_POINTS
 
 
-def test_two_modules_import_vllm() -> None:
+def test_three_modules_import_vllm() -> None:
     users = {name for name, path in MODULES.items() if "vllm" in map(top, imported(path))}
-    assert users == {"bench.vllm.observed", "bench.vllm.session"}
+    assert users == {"bench.vllm.observed", "bench.vllm.session", "bench.vllm.worker"}
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

@@ -86,7 +86,7 @@ def plan_gpu_memory(
     budget = int(usable_bytes * config.utilization) - fixed
     held_back = 0
     if config.kv_budget is not None:
-        budget = _wanted_budget(config, budget, sources_bytes)
+        budget = wanted_budget(config, budget, sources_bytes)
         held_back = usable_bytes - int((fixed + budget) / config.utilization)
         held_back = held_back // PAGE_BYTES * PAGE_BYTES
     if budget <= 0:
@@ -111,7 +111,7 @@ def plan_host_memory(config: Config) -> MemoryPlan:
     weights = check_weights_fit(config, usable)
     budget = int(usable * config.utilization) - weights
     if config.kv_budget is not None:
-        budget = _wanted_budget(config, budget)
+        budget = wanted_budget(config, budget)
     return MemoryPlan(usable, weights, 0, 0, budget, 0)
 
 
@@ -132,7 +132,8 @@ def _activation_peak(run_step: RunStep, tokens: int, rows: int) -> int:
     return peak
 
 
-def _wanted_budget(config: Config, available: int, sources_bytes: int = 0) -> int:
+def wanted_budget(config: Config, available: int, sources_bytes: int = 0) -> int:
+    """`kv_budget` in bytes. Raises SettingError where more than `available` is wanted."""
     assert config.kv_budget is not None
     wanted = parse_bytes("kv_budget", config.kv_budget)
     if wanted > available:

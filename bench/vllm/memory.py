@@ -8,11 +8,17 @@ from typing import Any
 import torch
 
 from backends.base import KvLayout
-from bench.config import Config, parse_bytes
+from backends.checks import room_for_one
+from bench.config import Config
 from bench.device.stats import hold_back
 from bench.engine.allocator_views import AllocatorViews
 from bench.engine.device_memory import check_card
-from bench.engine.memory_plan import PAGE_BYTES, MemoryPlan, check_weights_fit
+from bench.engine.memory_plan import (
+    PAGE_BYTES,
+    MemoryPlan,
+    check_weights_fit,
+    wanted_budget,
+)
 from bench.engine.scheduler import Limits
 from bench.engine.sequence import Sequence
 from bench.metrics.allocator import AllocatorProbe
@@ -25,43 +31,53 @@ class VllmMemory(AllocatorViews):
     """The device's memory with vLLM started in it."""
 
     def __init__(self, config: Config, pool: VllmPool, limits: Limits) -> None:
-        """Raises SettingError for what vLLM cannot start with."""
+        """Raises SettingError for what vLLM cannot start with, BackendError for a `kv_budget` that
+        holds too few blocks."""
         super().__init__(AllocatorProbe())
         check_card(config)
         free, self._total_bytes = torch.cuda.mem_get_info()
         self._before_launch_bytes = beside_allocator_bytes()
-        check_weights_fit(config, free)
+        left = int(free * config.utilization) - check_weights_fit(config, free)
         self.token_bytes = config.model.kv_bytes_per_token(config.kv_dtype, 1)
         block_bytes = pool.block_tokens * self.token_bytes
         wanted, blocks = None, None
         if config.kv_budget is not None:
-            wanted = parse_bytes("kv_budget", config.kv_budget)
+            wanted = wanted_budget(config, left)
             blocks = _blocks_of(wanted, config, block_bytes)
+            room_for_one(wanted, blocks, pool.block_tokens, config.max_model_len)
         began_s = time.monotonic()
         self.session = VllmSession(config, pool, limits, blocks)
         self._start_s = time.monotonic() - began_s
-        budget = wanted or (pool.blocks.usable + 1) * block_bytes
+        self._blocks = pool.blocks.usable + 1
+        budget = wanted or self._blocks * block_bytes
         pool.start(
             KvLayout(config.model.layers, self.token_bytes, config.max_model_len, budget, "cuda")
         )
         self._found = self.session.worker_facts()
-        self._pool = pool
-        self._private_bytes = _private_pool_bytes()
+        self.plan = self._divide(config, free, budget, self._blocks * block_bytes)
+        self._started = self._taken()
+        self.start()
+
+    def _divide(self, config: Config, usable: int, budget: int, pool_bytes: int) -> MemoryPlan:
+        """What became of a card of which vLLM, started, has `pool_bytes` of blocks. Raises
+        SettingError where `kv_budget` left less room beside them than utilization says."""
+        outside_graphs, self._graphs_bytes = _in_pools()
         weights, peak = self._found["weights_bytes"], self._found["activation_peak_bytes"]
-        fixed = weights + peak + self._private_bytes
-        held_back = 0 if wanted is None else _hold_back(free, fixed + budget, config.utilization)
-        self._held_back_bytes = held_back
-        self.plan = MemoryPlan(
-            usable_bytes=free,
+        workspace = max(0, outside_graphs - weights - pool_bytes)
+        fixed = weights + workspace + peak + self._graphs_bytes
+        held_back = 0
+        if config.kv_budget is not None:
+            wanted_budget(config, int(usable * config.utilization) - fixed)
+            held_back = _hold_back(usable, fixed + budget, config.utilization)
+        return MemoryPlan(
+            usable_bytes=usable,
             weights_bytes=weights,
-            workspace_bytes=0,
+            workspace_bytes=workspace,
             activation_peak_bytes=peak,
             kv_budget_bytes=budget,
             held_back_bytes=held_back,
-            headroom_bytes=free - held_back - fixed - budget,
+            headroom_bytes=usable - held_back - fixed - budget,
         )
-        self._started = self._taken()
-        self.start()
 
     def answer(self, sequence: Sequence) -> list[int]:
         """What vLLM said in the last step."""
@@ -72,8 +88,8 @@ class VllmMemory(AllocatorViews):
             "vllm": {
                 "version": version_here(),
                 "mode": config.vllm.mode,
-                "num_gpu_blocks": self._pool.blocks.usable + 1,
-                "graph_pool_bytes": self._private_bytes,
+                "num_gpu_blocks": self._blocks,
+                "graph_pool_bytes": self._graphs_bytes,
                 "graphs_estimate_bytes": self._found["graphs_estimate_bytes"],
                 "graphs": self._found["graphs"],
                 "start_s": self._start_s,
@@ -94,7 +110,7 @@ class VllmMemory(AllocatorViews):
     def _taken(self) -> dict[str, int]:
         return {
             "reserved_bytes": torch.cuda.memory_reserved(),
-            "beside_allocator_bytes": beside_allocator_bytes() - self._held_back_bytes,
+            "beside_allocator_bytes": beside_allocator_bytes() - self.plan.held_back_bytes,
         }
 
     def counted_by_engine(self) -> dict[str, Any]:
@@ -129,8 +145,13 @@ def _blocks_of(budget: int, config: Config, block_bytes: int) -> int:
     return per_layer // (block_bytes // config.model.layers)
 
 
-def _private_pool_bytes() -> int:
-    """Reserved in pools of CUDA graphs."""
+def _in_pools() -> tuple[int, int]:
+    """Bytes allocated outside pools of CUDA graphs, and reserved in these."""
     cuda: Any = torch.cuda
-    segments = cuda.memory_snapshot()
-    return sum(s["total_size"] for s in segments if tuple(s["segment_pool_id"]) != (0, 0))
+    outside = inside = 0
+    for segment in cuda.memory_snapshot():
+        if tuple(segment["segment_pool_id"]) == (0, 0):
+            outside += segment["allocated_size"]
+        else:
+            inside += segment["total_size"]
+    return outside, inside

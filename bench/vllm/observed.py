@@ -74,6 +74,13 @@ class ObservedScheduler(Scheduler):  # type: ignore[misc,unused-ignore]
         return output
 
     @property
+    def kinds_of_blocks(self) -> list[tuple[int, int]]:
+        """Tokens of a block, and its bytes in all layers that have such blocks."""
+        groups = self.kv_cache_config.kv_cache_groups
+        specs = ((each.kv_cache_spec, len(each.layer_names)) for each in groups)
+        return [(spec.block_size, spec.page_size_bytes * layers) for spec, layers in specs]
+
+    @property
     def usable(self) -> int:
         """Blocks that requests can ever hold: all but the null block."""
         return int(self.kv_cache_manager.block_pool.num_gpu_blocks) - 1

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Protocol
 
 from backends.base import (
     NOT_REFUSED,
+    BackendError,
     Demand,
     Hold,
     KvLayout,
@@ -15,7 +16,10 @@ from backends.base import (
     StepAttention,
     Usage,
 )
-from backends.checks import integer
+from backends.checks import integer, watermark_share
+
+KERNEL_TOKENS = 16
+"""vLLM's attention kernels for CUDA read blocks of whole multiples of so many tokens."""
 
 
 class Blocks(Protocol):
@@ -57,8 +61,13 @@ class VllmPool:
     ) -> None:
         self.name = name
         self.alloc_conf = alloc_conf
-        self.watermark = watermark
+        self.watermark = watermark_share(watermark)
         self.block_tokens = integer("backend.block_size", block_size, 1, 1 << 20, "tokens")
+        if self.block_tokens % KERNEL_TOKENS:
+            raise BackendError(
+                f"backend.block_size={block_size}: vLLM's attention takes blocks of a multiple of "
+                f"{KERNEL_TOKENS} tokens: give 16, 32 or 64, say"
+            )
         self.refusal = NOT_REFUSED
         self._held: dict[int, int] = {}
         self._entries = 0

@@ -35,9 +35,14 @@ ENVIRONMENT = {
 
 _ASK = """
 import json
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from importlib.util import find_spec
-found = {"vllm": version("vllm") if find_spec("vllm") else None, "cuda": None, "nvml": None}
+found = {"vllm": None, "pins": None, "torch": version("torch"), "cuda": None, "nvml": None}
+if find_spec("vllm"):
+    found["vllm"] = version("vllm")
+    pins = (each for each in requires("vllm") or () if each.startswith("torch=="))
+    pin = next(pins, "torch==" + found["torch"]).partition(";")[0]
+    found["pins"] = pin.removeprefix("torch==").strip()
 from bench.device.build import build_virtual_gpu
 from bench.errors import SettingError
 try:
@@ -50,13 +55,15 @@ print("found", json.dumps(found))
 
 
 class VllmPython(NamedTuple):
-    """An environment's Python: its vLLM's version, and the virtual GPU for its PyTorch, or why
-    there is none."""
+    """An environment's Python: its vLLM's version, the virtual GPU for its PyTorch or why there
+    is none, that PyTorch's version and the one that its vLLM pins."""
 
     executable: str
     vllm: str
     libraries: VirtualGpuLibraries | None
     why_none: str | None
+    torch: str | None = None
+    pinned_torch: str | None = None
 
     def interpreter(self) -> Interpreter:
         """What a launcher of any device starts."""
@@ -79,6 +86,12 @@ def find_vllm(settings: VllmSettings, *, virtual: bool) -> VllmPython:
             f"vLLM {found.vllm} ({found.executable}) is not among the versions that were tested, "
             f"{', '.join(TESTED)}: install one of these, or set vllm.untested=true to run "
             "it all the same."
+        )
+    if found.torch != found.pinned_torch and not settings.untested:
+        raise SettingError(
+            f"vLLM {found.vllm} ({found.executable}) is made for PyTorch {found.pinned_torch} and "
+            f"would get {found.torch}: leave PYTHONPATH unset, install the one that it pins, or "
+            "set vllm.untested=true to run it all the same."
         )
     if virtual and found.libraries is None:
         raise SettingError(str(found.why_none))
@@ -134,4 +147,5 @@ def _asked(executable: str) -> VllmPython:
     libraries = None
     if found["cuda"] is not None:
         libraries = VirtualGpuLibraries(Path(found["cuda"]), Path(found["nvml"]))
-    return VllmPython(executable, found["vllm"], libraries, found.get("why"))
+    torch, pinned = (found[name].partition("+")[0] for name in ("torch", "pins"))
+    return VllmPython(executable, found["vllm"], libraries, found.get("why"), torch, pinned)

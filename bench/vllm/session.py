@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import vllm.envs
 from vllm import EngineArgs, LLMEngine, SamplingParams
 from vllm.compilation.counter import compilation_counter
 from vllm.sampling_params import RequestOutputKind
@@ -46,8 +52,11 @@ class VllmSession:
         with tempfile.TemporaryDirectory(prefix="fragbench-model-") as folder:
             if config.model.checkpoint is None:
                 Path(folder, "config.json").write_text(json.dumps(model_config(config.model)))
-            self._engine = _start(config.model.checkpoint or folder, arguments)
+            with _interruptible(folder):
+                model = Path(config.model.checkpoint or folder).expanduser()
+                self._engine = _start(str(model), arguments)
         self.scheduler = ObservedScheduler.latest
+        _check_blocks(self.scheduler, config, pool.block_tokens)
         self.pool = pool
         pool.blocks = self.scheduler
         self.said: dict[int, list[int]] = {}
@@ -116,6 +125,7 @@ def engine_arguments(
         "max_num_seqs": limits.max_num_seqs,
         "scheduler_reserve_full_isl": limits.admit_whole_prompt,
         "scheduler_cls": ObservedScheduler,
+        "worker_cls": "bench.vllm.worker.SizedWorker",
         "async_scheduling": False,
         "disable_log_stats": False,
         **MODE_ARGUMENTS[config.vllm.mode],
@@ -123,19 +133,51 @@ def engine_arguments(
     }
 
 
+@contextmanager
+def _interruptible(folder: str) -> Iterator[None]:
+    """Ctrl-C ends the process at once, which has nothing to write yet: vLLM would first wait for
+    its threads, which compile."""
+
+    def leave(number: int, frame: object) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(128 + number)
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _start(model: str, arguments: dict[str, Any]) -> LLMEngine:
+    """Raises SettingError for what vLLM refuses; anything else that it dies of is the run's end,
+    and its traceback in run.log."""
     try:
         return LLMEngine.from_engine_args(EngineArgs(model=model, **arguments))
-    except (TypeError, ValueError, RuntimeError, torch.OutOfMemoryError) as error:
+    except (TypeError, ValueError, NotImplementedError, torch.OutOfMemoryError) as error:
         what = " ".join(str(error).split()) or type(error).__name__
         raise SettingError(f"engine=vllm cannot start with these settings: {what}") from error
 
 
+def _check_blocks(scheduler: ObservedScheduler, config: Config, block_tokens: int) -> None:
+    """Raises SettingError for blocks of another kind than what is counted."""
+    block_bytes = block_tokens * config.model.kv_bytes_per_token(config.kv_dtype, 1)
+    if (found := scheduler.kinds_of_blocks) != [(block_tokens, block_bytes)]:
+        raise SettingError(
+            f"engine=vllm: with these settings vLLM has blocks of {found} tokens and bytes, and "
+            f"those of backend.block_size={block_tokens} and kv_dtype={config.kv_dtype} are "
+            f"followed, {block_bytes} bytes each: leave out what of vllm.arguments changes them."
+        )
+
+
 def _memory_found(worker: Any) -> dict[str, int]:
+    graphs = 0
+    if vllm.envs.VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS:  # and it is in the peak
+        graphs = int(worker.cudagraph_memory_estimate)
     return {
         "weights_bytes": int(worker.model_runner.model_memory_usage),
-        "activation_peak_bytes": int(worker.peak_activation_memory),
-        "graphs_estimate_bytes": int(worker.cudagraph_memory_estimate),
+        "activation_peak_bytes": int(worker.peak_activation_memory) - graphs,
+        "graphs_estimate_bytes": graphs,
         "beside_allocator_bytes": int(worker.init_snapshot.non_torch_memory),
         "graphs": int(compilation_counter.num_cudagraph_captured),
     }

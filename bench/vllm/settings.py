@@ -21,6 +21,7 @@ OWN_ARGUMENTS = {
     "max_model_len": "max_model_len",
     "gpu_memory_utilization": "utilization",
     "num_gpu_blocks_override": "kv_budget",
+    "kv_cache_memory_bytes": "kv_budget",
     "tensor_parallel_size": "tensor_parallel",
     "block_size": "backend.block_size",
     "watermark": "backend.watermark",
@@ -33,9 +34,17 @@ OWN_ARGUMENTS = {
 }
 """Arguments of vLLM that a setting of ours is for."""
 
-FIXED_ARGUMENTS = ("scheduler_cls", "async_scheduling", "skip_tokenizer_init", "load_format",
-                   "disable_log_stats")  # fmt: skip
-"""Arguments that stepping vLLM by our driver depends on."""
+FIXED_ARGUMENTS = (
+    "scheduler_cls", "async_scheduling", "skip_tokenizer_init", "load_format", "disable_log_stats",
+    "stream_interval", "scheduling_policy", "max_num_queued_reqs", "max_num_queued_tokens",
+    "speculative_config", "spec_method", "spec_model", "spec_tokens", "diffusion_config",
+    "kv_transfer_config", "kv_offloading_size", "ec_transfer_config",
+    "distributed_executor_backend", "worker_cls", "pipeline_parallel_size", "data_parallel_size",
+    "prefill_context_parallel_size", "decode_context_parallel_size",
+    "enable_sleep_mode", "enable_cumem_allocator",
+)  # fmt: skip
+"""Arguments that stepping vLLM by our driver depends on: a token a step of each request that
+decodes, first come first served, in this process, with memory from PyTorch's allocator."""
 
 NOT_FOLLOWED = {
     "batching": "continuous",
@@ -92,7 +101,7 @@ def check_vllm(config: Config, device: str) -> None:
             "tensor_parallel=1, with a model or a card to match."
         )
     _check_dtypes(config)
-    _check_arguments(vllm.arguments)
+    _check_arguments(vllm)
 
 
 def _check_dtypes(config: Config) -> None:
@@ -108,8 +117,8 @@ def _check_dtypes(config: Config) -> None:
         )
 
 
-def _check_arguments(arguments: dict[str, Any]) -> None:
-    for name, value in arguments.items():
+def _check_arguments(vllm: VllmSettings) -> None:
+    for name, value in vllm.arguments.items():
         if name in OWN_ARGUMENTS:
             raise SettingError(
                 f"vllm.arguments.{name}={value} is said by {OWN_ARGUMENTS[name]}=, for all "
@@ -119,4 +128,9 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
             raise SettingError(
                 f"vllm.arguments.{name}={value} is what stepping vLLM by our clock depends "
                 "on: leave it out."
+            )
+        if name == "compilation_config" and vllm.mode == "graphs":
+            raise SettingError(
+                f"vllm.arguments.{name}={value} would stand for what vllm.mode=graphs says: set "
+                "vllm.mode=compiled with it."
             )

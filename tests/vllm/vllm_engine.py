@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import subprocess
@@ -12,8 +13,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from vllm import EngineArgs
 
-# A small Llama whose 128 MiB of K and V, 1,024 tokens, do not hold all that comes.
+from bench.vllm.settings import FIXED_ARGUMENTS, OWN_ARGUMENTS
+
+# A small Llama whose 128 MiB of K and V, 2,048 tokens, do not hold all that comes.
 SMALL = (
     "device=virtual", "model=llama2_7b", "model.layers=4", "gpu=a100_40gb", "max_model_len=1024",
     "vllm.mode=eager", "sample_interval_s=0.05",
@@ -29,6 +33,8 @@ TRAFFIC = (
     *FREE_CALLS, "kv_budget=128MiB", "workload=chat", "workload/clients=leaving",
     "workload.rate_rps=40", "workload.num_requests=40",
 )  # fmt: skip
+OTHER = ("backend.block_size=32", "backend.watermark=0.05", "engine.token_budget=256",
+         "engine.max_num_seqs=12")  # fmt: skip
 PAIRS = (
     ("backend=paged,engine=inrepo", "backend=vllm,engine=vllm"),
     ("backend=paged_prefix,engine=inrepo", "backend=vllm_prefix,engine=vllm"),
@@ -55,22 +61,33 @@ def summary(folder: Path) -> dict[str, Any]:
 
 
 @functools.cache
-def matrix() -> Path:
+def matrix(*more: str) -> Path:
     """The same traffic through both engines, with and without prefix caching."""
     out = Path(tempfile.mkdtemp(prefix="fragbench-")) / "matrix"
     both = ("backend=paged,paged_prefix", "engine=inrepo,vllm")
-    done = fragbench("matrix", *SMALL, *TRAFFIC, *both, f"out={out}")
+    done = fragbench("matrix", *SMALL, *TRAFFIC, *both, *more, f"out={out}")
     assert done.returncode == 0, done.stdout + done.stderr
     return out
 
 
-@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
-def test_our_blocks_are_vllms_at_every_sample(ours: str, theirs: str) -> None:
-    tables = [pd.read_parquet(matrix() / each / "timeline") for each in (ours, theirs)]
+def alike(ours: str, theirs: str, *more: str) -> pd.DataFrame:
+    """What both timelines are in, which must be the same."""
+    tables = [pd.read_parquet(matrix(*more) / each / "timeline") for each in (ours, theirs)]
     first, second = (table[list(ALIKE)] for table in tables)
     pd.testing.assert_frame_equal(first, second)
-    assert first.preemptions.iloc[-1] > 0
-    assert first.memory_bound.any()
+    return first
+
+
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
+def test_our_blocks_are_vllms_at_every_sample(ours: str, theirs: str) -> None:
+    timeline = alike(ours, theirs)
+    assert timeline.preemptions.iloc[-1] > 0
+    assert timeline.memory_bound.any()
+
+
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
+def test_with_other_limits_too(ours: str, theirs: str) -> None:
+    assert alike(ours, theirs, *OTHER).memory_bound.any()
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS)
@@ -113,14 +130,27 @@ def test_refusals_are_the_same_incidents(ours: str, theirs: str) -> None:
 
 def test_graphs_have_a_pool_and_eager_has_none() -> None:
     few = ("workload=chat", "workload.num_requests=3", "engine.max_num_seqs=8")
-    pools = []
+    pools, peaks = [], []
     for mode in ("eager", "graphs"):
         out, done = run(*few, f"vllm.mode={mode}")
         assert done.returncode == 0, done.stdout + done.stderr
         found = summary(out)
         assert found["requests"]["completed"] == 3
         pools.append(found["vllm"]["graph_pool_bytes"])
+        peaks.append(found["activation_peak_bytes"])
     assert pools[0] == 0 < pools[1]
+    assert peaks[1] - peaks[0] < found["vllm"]["graphs_estimate_bytes"], "which is no activation"
+
+
+def test_a_budget_is_taken_once_though_graphs_are_profiled_over_a_cache_as_well() -> None:
+    # Something of 1.4 MiB would stay in the segment of that first cache, and 9 GiB with it.
+    long = ("model=llama3_8b", "model.max_model_len=32768", "max_model_len=32768")
+    few = ("workload=chat", "workload.num_requests=3", "vllm.mode=graphs")
+    out, done = run(*long, "kv_budget=9GiB", *few)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = summary(out)
+    reserved = found["vllm"]["card"]["started"]["reserved_bytes"]
+    assert 0 < reserved - found["weights_bytes"] - (9 << 30) < 1 << 30
 
 
 def test_a_model_with_learned_positions_runs() -> None:
@@ -140,6 +170,22 @@ def test_an_argument_that_vllm_does_not_have_is_one_sentence() -> None:
     assert "engine=vllm cannot start" in line
     assert "fast" in line
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("budget", "why"), [("60GiB", "does not fit"), ("64MiB", "needs 65 with the null block")]
+)
+def test_a_budget_that_cannot_be_is_one_sentence(budget: str, why: str) -> None:
+    out, done = run("workload=chat", "workload.num_requests=3", f"kv_budget={budget}")
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()[-1:]
+    assert why in line
+    assert not out.exists()
+
+
+def test_arguments_that_are_spoken_for_are_vllms() -> None:
+    known = {field.name for field in dataclasses.fields(EngineArgs)}
+    assert {*OWN_ARGUMENTS, *FIXED_ARGUMENTS} <= known
 
 
 def test_a_step_that_runs_out_of_memory_ends_the_run_and_expandable_segments_avoid_it() -> None:

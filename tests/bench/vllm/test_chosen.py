@@ -84,6 +84,12 @@ def test_a_layout_that_vllm_has_nothing_like_is_refused() -> None:
         ({"kv_dtype": "bf16"}, "virtual", "kv_dtype=bf16: .* fp16, or in fp8"),
         ({"vllm": {"arguments": {"max_num_seqs": 8}}}, "virtual", "said by engine.max_num_seqs="),
         ({"vllm": {"arguments": {"load_format": "auto"}}}, "virtual", "leave it out"),
+        ({"vllm": {"arguments": {"scheduling_policy": "priority"}}}, "virtual", "leave it out"),
+        (
+            {"vllm": {"mode": "graphs", "arguments": {"compilation_config": {"mode": 3}}}},
+            "virtual",
+            "stand for what vllm.mode=graphs says",
+        ),
     ],
 )
 def test_what_vllm_would_not_follow_is_refused(

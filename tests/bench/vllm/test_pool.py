@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from backends.base import Demand, KvLayout
+import pytest
+
+from backends.base import BackendError, Demand, KvLayout
 from bench.vllm.pool import VllmPrefixPool
 
 TOKEN_BYTES = 1024
@@ -75,3 +77,16 @@ def test_a_request_fits_that_an_empty_pool_could_hold() -> None:
     pool = started(Counts())
     assert pool.fits(Demand(100, 61))
     assert not pool.fits(Demand(100, 62))
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"block_size": 24}, r"block_size=24: .* multiple of 16 tokens"),
+        ({"block_size": 0}, r"block_size=0 is out of range"),
+        ({"watermark": 1.5}, r"watermark=1\.5 is out of range"),
+    ],
+)
+def test_what_vllm_would_die_of_is_refused(settings: dict[str, float], why: str) -> None:
+    with pytest.raises(BackendError, match=why):
+        VllmPrefixPool(name="vllm_prefix", **settings)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,22 @@ def test_what_vllm_starts_finds_the_virtual_gpu_too(
     assert found.libraries is not None
     assert found.environment(virtual=False) == ENVIRONMENT
     assert str(found.libraries.cuda) in found.environment(virtual=True)["LD_PRELOAD"]
+
+
+def test_another_pytorch_than_vllm_pins_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(TESTED[0], folder / "site", monkeypatch, wants="torch==0.1.0")
+    with pytest.raises(SettingError, match=r"made for PyTorch 0\.1\.0 and would get .*PYTHONPATH"):
+        find_vllm(VllmSettings(), virtual=False)
+    assert find_vllm(VllmSettings(untested=True), virtual=False).vllm == TESTED[0]
+
+
+def test_the_pytorch_that_vllm_pins_is_known_in_every_build(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = version("torch").partition("+")[0]
+    wants = f"torch=={here}+cu1; python_version >= '3'"
+    pretend(TESTED[0], folder / "site", monkeypatch, wants=wants)
+    found = find_vllm(VllmSettings(), virtual=False)
+    assert found.torch == found.pinned_torch == here

@@ -9,7 +9,7 @@ import yaml
 
 DESCRIBED = ("backend", "workload", "sources", "experiment")
 LISTED = ("model", "gpu", "workload/arrivals", "workload/kinds", "engine", "driver", "costs",
-          "load", "serve")  # fmt: skip
+          "load", "serve", "vllm")  # fmt: skip
 
 _EXAMPLES = """\
   fragbench run backend=paged workload=chat workload.rate_rps=4

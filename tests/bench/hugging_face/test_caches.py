@@ -50,7 +50,7 @@ def run(launcher: Launcher, out: Path, *overrides: str) -> Run:
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_the_books_are_right_whatever_is_asked(launcher: Launcher, cache: str) -> None:
-    refused = run_job(launcher, "life", {"cache": cache, "seed": 1, "steps": 80})
+    refused = run_job(launcher, "life", {"cache": cache, "seed": 1, "steps": 40})
     assert refused["reserve"] > 0
     assert (refused["extend"] > 0) == (cache == "dynamic")
 

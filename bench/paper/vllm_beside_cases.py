@@ -21,12 +21,10 @@ COMMON = (
 )  # fmt: skip
 TRACES = ("azure_llm_2023_conv.csv", "mooncake_conversation.jsonl")
 AZURE = ("workload=trace", f"workload.path={TRACES[0]}", "kv_budget=5GiB")
-# An eighth of its rate; what is longer than 32,768 tokens both reject. With more sequences vLLM's
-# table of blocks is of 2 MiB, and lands in the KV memory that it freed after a trial of its graphs:
-# PyTorch could not give that back (docs/figures.md).
+# An eighth of its rate; what is longer than 32,768 tokens both reject.
 MOONCAKE = (
     "workload=trace", f"workload.path={TRACES[1]}", "workload.time_scale=8",
-    "model.max_model_len=32768", "engine.max_num_seqs=64", "kv_budget=9GiB",
+    "model.max_model_len=32768", "kv_budget=9GiB",
 )  # fmt: skip
 AGENT = ("workload=agent", "workload.rate_rps=2", "workload.duration_s=null", "kv_budget=2GiB")
 

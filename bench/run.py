@@ -35,7 +35,7 @@ from bench.metrics.status import Status
 from bench.parts import make_parts
 from bench.plugins import make
 from bench.setting_files import make_folder, write_config, write_environment
-from bench.turns import check_single, count_turns, loop_name
+from bench.turns import check_one_branch, count_turns, loop_name
 from workloads.base import Workload
 
 PROGRESS_S = 0.25
@@ -53,7 +53,7 @@ def run(payload: dict[str, Any]) -> None:
     workload: Workload = make(payload["config"]["workload"], "workload")
     expected = count_turns(workload, config.seed, config.stop_after_s)
     if config.engine.name == "vllm":
-        check_single(workload, config.seed, config.stop_after_s)
+        check_one_branch(workload, config.seed, config.stop_after_s)
     facts = {
         "workload": workload.name,
         "loop": loop_name(workload),

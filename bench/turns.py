@@ -51,7 +51,7 @@ def count_turns(workload: Workload, seed: int, stop_after_s: float | None) -> in
     return count
 
 
-def check_single(workload: Workload, seed: int, stop_after_s: float | None) -> None:
+def check_one_branch(workload: Workload, seed: int, stop_after_s: float | None) -> None:
     """Raises WorkloadError where a request asks for several branches, among those that are
     counted."""
     end_s = time.monotonic() + COUNT_S

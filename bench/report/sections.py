@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -18,6 +18,8 @@ from bench.report.results import OUTCOMES, Run
 from bench.report.tables import (
     BEST_CLASS,
     UNDEFINED,
+    Footnotes,
+    definitions,
     formulas,
     quantity_table,
     row,
@@ -141,6 +143,29 @@ def each_workload(
 def of_workload(workload: str, html: str) -> str:
     """A part of the page that is of one workload."""
     return f'<div data-workload="{escape(workload)}">{html}</div>'
+
+
+def runs_section(
+    place: str,
+    title: str,
+    runs: Sequence[Run],
+    columns: Iterable[str],
+    cells: Callable[[Run, Footnotes], str],
+    meanings: Mapping[str, str],
+) -> str:
+    """A section of the page, with a table of runs for each workload and what its columns mean."""
+    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in ("run", *columns))
+    parts, footnotes = [], Footnotes()
+    for workload, group in by_workload(runs).items():
+        rows = [
+            row(run, run_name(run, label), cells(run, footnotes))
+            for run, label in zip(group, labels(group), strict=True)
+        ]
+        parts.append(of_workload(workload, table(f"workload {workload}", heads, rows)))
+    return (
+        f'<section id="{place}"><h2>{escape(title)}</h2>'
+        f"{''.join(parts)}{footnotes.html()}{definitions(meanings)}</section>"
+    )
 
 
 def of_run(run: Run) -> str:

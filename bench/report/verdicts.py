@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from bench.report.groups import by_workload, labels
 from bench.report.quantities import format_number
 from bench.report.rates import Line, Sweep
 from bench.report.results import Run
-from bench.report.sections import of_workload
+from bench.report.sections import of_workload, runs_section
 from bench.report.sensitivity import Ranking
 from bench.report.tables import UNDEFINED, Footnotes, definitions, row, run_name, table
 
@@ -111,18 +110,8 @@ def hours_html(runs: Sequence[Run]) -> str:
     soaks = [run for run in runs if "trend" in run.summary]
     if not soaks:
         return ""
-    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in ("run", *HOURS_COLUMNS))
-    parts, footnotes = [], Footnotes()
-    for workload, group in by_workload(soaks).items():
-        rows = [
-            row(run, run_name(run, label), _hours_cells(run, footnotes))
-            for run, label in zip(group, labels(group), strict=True)
-        ]
-        parts.append(of_workload(workload, table(f"workload {workload}", heads, rows)))
-    return (
-        '<section id="hours"><h2>Over hours: does it grow?</h2>'
-        f"{''.join(parts)}{footnotes.html()}{definitions(HOURS_COLUMNS)}</section>"
-    )
+    title = "Over hours: does it grow?"
+    return runs_section("hours", title, soaks, HOURS_COLUMNS, _hours_cells, HOURS_COLUMNS)
 
 
 def _hours_cells(run: Run, footnotes: Footnotes) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from bench.report.groups import by_workload, labels
 from bench.report.quantities import GIB
 from bench.report.results import Run
-from bench.report.sections import of_workload
-from bench.report.tables import Footnotes, definitions, row, run_name, table
+from bench.report.sections import runs_section
+from bench.report.tables import Footnotes
 
 MIB = 1 << 20
 NO_CACHE = "no prefix caching"
@@ -54,19 +53,8 @@ def vllm_html(runs: Sequence[Run]) -> str:
     began = [run for run in runs if run.summary.get("vllm")]
     if not began:
         return ""
-    names = (*STARTED, *COUNTED)
-    heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in ("run", *names))
-    parts, footnotes = [], Footnotes()
-    for workload, group in by_workload(began).items():
-        rows = [
-            row(run, run_name(run, label), _cells(run, footnotes))
-            for run, label in zip(group, labels(group), strict=True)
-        ]
-        parts.append(of_workload(workload, table(f"workload {workload}", heads, rows)))
-    return (
-        '<section id="vllm"><h2>vLLM by its own account</h2>'
-        f"{''.join(parts)}{footnotes.html()}{definitions(MEANINGS)}</section>"
-    )
+    columns = (*STARTED, *COUNTED)
+    return runs_section("vllm", "vLLM by its own account", began, columns, _cells, MEANINGS)
 
 
 def _cells(run: Run, footnotes: Footnotes) -> str:
